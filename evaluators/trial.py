@@ -201,6 +201,7 @@ class TrialOutcome:
         measurements: one per measured GAS; empty unless status is ok.
         peak_memory_gib: one per rank, in rank order, if known.
         peak_allocated_gib: the most that torch's allocator gave out on a rank, if known.
+        loss, first_losses: of the last iteration, and of the first ones in order, warm-up included.
         trainer_parameters: the trainer's own count of the model's parameters, if it reports one.
         routing: of tokens to experts; None without experts, or if the trainer does not report it.
         error: the root cause in one line; None if ok.
@@ -223,6 +224,7 @@ class TrialOutcome:
     peak_memory_gib: tuple[float, ...] = ()
     peak_allocated_gib: float | None = None
     loss: float | None = None
+    first_losses: tuple[float, ...] = ()
     trainer_parameters: float | None = None
     routing: Routing | None = None
     error: str | None = None

@@ -18,6 +18,7 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
 from evaluators.adapter.reading import read_sent_adapter
 from evaluators.cluster import ClusterProfile, load_profile, profile_names
+from evaluators.cluster.knobs import read_knob_file
 from evaluators.program.support import capabilities_of
 from evaluators.trainer.support import unsupported_within
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -25,6 +26,12 @@ from search_spaces.lattice import Lattice
 from search_spaces.program import ProgramCapabilities
 from search_spaces.traits import Trait, traits_among, with_traits
 from server.settings import Settings
+
+FILES = {
+    "adapter": ("an adapter's file", "a name of `autotune adapter list`"),
+    "knob_file": ("a file of knobs", "knobs of a profile or an adapter"),
+}
+"""Field of a request -> what it sends, and what may be named instead."""
 
 RunChoice = CampaignCreate | PredictionQuery
 """Requests with the fields `evaluator`, `slurm`, `ray` and `adapter`."""
@@ -75,14 +82,18 @@ def chosen_profile(
         InvalidInput: fields `slurm`, `ray`, those in them, and `adapter`.
     """
     profile = _cluster_profile(request, settings.profiles_dir)
+    if isinstance(request, CampaignCreate) and request.knob_file:
+        _demand_files_allowed("knob_file", request.name, settings, as_admin=as_admin)
+        profile = profile or ClusterProfile(name="local")
+        own = read_knob_file(request.knob_file)
+        profile = replace(profile, knob={**profile.knob, **own})
     named = profile.trainer if profile else None
     if not request.adapter or (named and named.adapter == request.adapter):
         return profile
     sent = request.adapter if isinstance(request.adapter, AdapterFile) else None
     name = sent.name if sent else request.adapter
-    if sent and settings.group and not (as_admin or settings.allow_adapter_files):
-        reason = "on a shared service only admins may send an adapter's file"
-        raise InvalidInput("adapter", name, reason, valid="a name of `autotune adapter list`")
+    if sent:
+        _demand_files_allowed("adapter", name, settings, as_admin=as_admin)
     try:
         adapter = _adapter_of(request.adapter, settings.adapters_dir)
     except InvalidInput as fault:
@@ -92,6 +103,15 @@ def chosen_profile(
         valid = "an adapter without faults"
         raise InvalidInput("adapter", name, str(faults), valid=valid) from faults
     return replace(profile or ClusterProfile(name="local"), adapter=adapter)
+
+
+def _demand_files_allowed(field: str, value: object, settings: Settings, *, as_admin: bool) -> None:
+    """Raise InvalidInput where a file of the request would run as the service's user, and may
+    not."""
+    if settings.group and not (as_admin or settings.allow_adapter_files):
+        file, valid = FILES[field]
+        reason = f"on a shared service only admins may send {file}"
+        raise InvalidInput(field, value, reason, valid=valid)
 
 
 def _adapter_of(choice: str | AdapterFile, folder: Path) -> Adapter:
@@ -172,7 +192,7 @@ def reasons_not_to_run(
     request: RunChoice, profile: ClusterProfile | None, lattice: Lattice
 ) -> list[str]:
     """Return why the bundled trainer cannot run these strategies on this machine."""
-    here = profile is None and request.evaluator == "local"
+    here = request.evaluator == "local" and not (profile and profile.adapter)
     refused = unsupported_within(lattice) if here else None
     return [refused] if refused else []
 

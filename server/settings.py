@@ -86,7 +86,7 @@ class Settings(BaseSettings):
     allow_adapter_files: bool = Field(
         False,
         description="whether users of a shared service who are no admins may send adapters' files, "
-        "whose commands run as the service's user",
+        "whose commands run as the service's user, and files of knobs",
     )
     evaluators: tuple[EvaluatorName, ...] = Field(
         get_args(EvaluatorName), min_length=1, description="whose campaigns a runner takes"

@@ -31,8 +31,8 @@ def not_started(reasons: Mapping[str, int]) -> str:
 
 
 def nothing_ran(campaign: Campaign) -> bool:
-    ended = campaign.trials + campaign.confirmations - campaign.pending
-    return 0 < ended <= campaign.failures
+    started = campaign.trials + campaign.confirmations + campaign.knob_starts
+    return 0 < started - campaign.pending <= campaign.failures
 
 
 def reason_in_brief(campaign: Campaign) -> str:

@@ -8,6 +8,7 @@ from autotune.answers.trial import Fact, energy_origin, metrics_facts, step_spre
 from autotune.measurement.energy import JOULES_PER_MWH
 from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.figures import FigureTable
+from autotune.schemas.knobs import KnobFindings, KnobResult
 from autotune.schemas.plans import PlannedStrategy
 from autotune.schemas.recommendations import (
     Baseline,
@@ -29,8 +30,10 @@ from autotune.words.quantities import (
     plural,
     probability,
     seconds,
+    signed_percent,
     token_count,
 )
+from search_spaces.dimensions import setting_text
 
 
 def projected_from(item: Ranked) -> str:
@@ -229,6 +232,70 @@ def runners_up(answer: Recommendation) -> FigureTable:
         for each in answer.runners_up
     ]
     return FigureTable(columns=[*RUNNERS_UP], rows=rows)
+
+
+SIGN_DIFFERS = "Faster at one micro-batch size, slower at the other."
+
+
+def knob_gains(found: KnobFindings) -> dict[str, str]:
+    """Return each adopted knob with its value and what it gave: `off, 3.1 % faster (...)`."""
+    return {
+        each.knob: f"{setting_text(each.value)}, {_faster(each)}"
+        for each in found.results
+        if found.settings.get(each.knob) == each.value
+    }
+
+
+def _faster(found: KnobResult | KnobFindings) -> str:
+    low, high = percent(found.gain_low), percent(found.gain_high)
+    return f"{percent(found.gain)} faster (80 %: {low} to {high})"
+
+
+def knob_sentence(found: KnobFindings) -> str:
+    """Return which values to use and their gain, and whether to search the layout again: `Use
+    overlap = off: 3.1 % faster (...).`"""
+    names = [f"{knob} = {setting_text(value)}" for knob, value in found.settings.items()]
+    use = f"Use {listed(names)}: {_faster(found)}."
+    sentences = [use if names else "None of the knobs that were tried is adopted.", found.reopened]
+    return " ".join(filter(None, sentences))
+
+
+def runner_up_with_knobs(answer: Recommendation) -> str:
+    """Return whether the runner-up is faster than the best, each with its knobs; empty if not, or
+    if none were tried on it."""
+    best, second = answer.knobs, answer.runner_up_knobs
+    if best is None or second is None or not second.settings:
+        return ""
+    ratio = answer.runners_up[0].relative_to_best * (1.0 + (second.gain or 0.0))
+    ratio /= 1.0 + (best.gain or 0.0)
+    if ratio <= 1.0 + (answer.noise_floor or 0.0):
+        return ""
+    lead, layout = percent(ratio - 1.0), second.launched.short()
+    return f"With its knobs, rank 2 is {lead} faster than the best with its own: {layout}."
+
+
+def knob_rows(found: KnobFindings) -> FigureTable:
+    """Return a row for each value of a knob that was tried."""
+    size = found.other_micro_batch_size
+    other = [f"Gain at MBS {size}"] if size else []
+    rows = []
+    for each in found.results:
+        at_other = [signed_percent(each.gain_at_other_size)] if size else []
+        seen = f"in {each.seen_in}" if each.seen_in else "not seen"
+        low, high = signed_percent(each.gain_low), signed_percent(each.gain_high)
+        gain = "–" if each.gain is None else f"{signed_percent(each.gain)} ({low} to {high})"
+        row = [each.knob, setting_text(each.value), each.decision, gain, *at_other]
+        why = SIGN_DIFFERS if each.sign_differs else each.why
+        rows.append([*row, str(each.starts), seen, why])
+    columns = ["Knob", "Value", "Decision", "Gain (80 %)", *other, "Starts", "Effect", "Reason"]
+    return FigureTable(columns=columns, rows=rows)
+
+
+def noise(answer: Recommendation) -> str:
+    """Return which differences are noise; empty where it was not measured."""
+    if answer.noise_floor is None:
+        return ""
+    return f"Differences below {percent(answer.noise_floor)} are noise here."
 
 
 def neighbours(answer: Recommendation) -> FigureTable:

@@ -40,6 +40,8 @@ def why_chosen(trial: Trial) -> str:
     expected = trial.expected
     if trial.purpose == "confirmation":
         why = "Confirmation of one of the best layouts"
+    elif trial.purpose == "knob":
+        why = "A start of the best layout with knobs, or without them for comparison"
     elif trial.purpose == "baseline":
         why = "The baseline"
     elif expected.chosen_by is not None:

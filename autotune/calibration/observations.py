@@ -118,7 +118,8 @@ def observations_of(
 ) -> list[Observation]:
     """Return one observation for each trial that completed or ran out of memory.
 
-    Trials that failed otherwise say nothing about their strategy. A trial with fewer layers is an
+    Trials that failed otherwise say nothing about their strategy, and trials of knobs are of
+    another program. A trial with fewer layers is an
     observation of a smaller transformer.
 
     A trial measures one layout at one or two accumulations. The observation is of the larger one,
@@ -131,6 +132,8 @@ def observations_of(
     """
     observations: list[Observation] = []
     for trial in trials:
+        if trial.purpose == "knob":
+            continue
         strategy, ran_with = trial.strategy, transformer.with_layers(trial.num_layers)
         measured = [accumulation for accumulation in trial.accumulations if accumulation.measured]
         if trial.state is TrialState.OOM:

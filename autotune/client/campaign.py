@@ -242,9 +242,14 @@ class CampaignHandle:
         self.campaign = self._transport.post(f"{self._path}/{action}", Campaign)
         return self
 
-    def extend(self, **budget: Any) -> Self:
-        """Raise the budget (fields of `BudgetExtension`). A campaign that is done continues."""
-        extension = validated(BudgetExtension, budget)
+    def extend(self, **fields: Any) -> Self:
+        """Raise the budget, or try knobs on the best layout. A campaign that is done continues.
+
+        Args:
+            fields: of `BudgetExtension`: max_trials, max_node_hours and deadline, each a new total;
+                knobs ("all", or names) instead of the campaign's.
+        """
+        extension = validated(BudgetExtension, fields)
         self.campaign = self._transport.post(f"{self._path}/extend", Campaign, extension)
         return self
 

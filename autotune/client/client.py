@@ -139,6 +139,10 @@ class Client:
             search: what chooses the trials: "calibrated" (default); for comparison "deephyper",
                 "random" or "grid".
             surrogate: model of the search "deephyper": "forest" (default) or "gaussian_process".
+            knobs: settings to try on the best layout once it is confirmed: "all", or names as
+                ["overlap"] or "overlap,reduce_bucket". Default: none.
+            knob_file: your own knobs, as the Path of a TOML file with tables `[knob.NAME]`, or as
+                its text.
             fresh: ignore earlier trials on the machine.
             seed: of the search and of simulated trials.
             time_scale: seconds to wait for each simulated second.

@@ -11,6 +11,7 @@ from autotune.schemas.requests import (
     AdapterFile,
     Budget,
     CampaignCreate,
+    Knobs,
     ProtocolSpec,
     RayChoice,
     ScreenLayers,
@@ -69,6 +70,8 @@ class CampaignInput(SubjectInput, total=False):
     screen_layers: ScreenLayers
     search: SearchMethod
     surrogate: Surrogate
+    knobs: Knobs | str
+    knob_file: str | Path
     time_scale: float
     private: bool
     own_runner: bool
@@ -81,7 +84,7 @@ def campaign_request(fields: Mapping[str, Any]) -> CampaignCreate:
 
     Raises:
         InvalidInputs: every invalid field.
-        InvalidInput: the file of a model, machine or adapter cannot be read.
+        InvalidInput: the file of a model, machine, adapter or knobs cannot be read.
     """
     defaults = CampaignCreate.model_fields
     chosen = {
@@ -91,6 +94,10 @@ def campaign_request(fields: Mapping[str, Any]) -> CampaignCreate:
     }
     if "adapter" in chosen:
         chosen["adapter"] = adapter_choice(chosen["adapter"])
+    if isinstance(knob_file := chosen.get("knob_file"), Path):
+        from search_spaces.catalog.files import read_text
+
+        chosen["knob_file"] = read_text(knob_file, field="knob_file")
     return validated(CampaignCreate, chosen | subject(fields))
 
 

@@ -26,6 +26,7 @@ from autotune.knobs.question import (
     Settings,
     check,
 )
+from autotune.words.quantities import probability
 
 CERTAIN = 0.99
 """Probability of a gain from which an option is adopted."""
@@ -192,13 +193,13 @@ class _Side:
         if effect is None or self.evidence is None:
             return None
         if self.decision(option) == "adopted":
-            return f"Faster with a probability of {effect.faster:.3g}."
+            return f"Faster with a probability of {probability(effect.faster)}."
         if effect.starts >= self.question.most_starts:
             return f"{effect.starts} starts did not decide."
         training, cost = self.question.training_node_hours, self.question.start_node_hours
         if training is None:
-            is_likely = effect.faster >= DOUBT
-            return None if is_likely else f"Faster with a probability of {effect.faster:.2g} only."
+            likely, enough = probability(effect.faster), effect.faster >= DOUBT
+            return None if enough else f"Faster with a probability of only {likely}."
         saving = effect.saving * training / _starts_needed(effect, self.evidence.noise)
         if saving >= cost:
             return None
@@ -268,6 +269,8 @@ class _Side:
 def _starts_needed(effect: Effect, noise: float) -> float:
     """Return how many more starts would show the gain to expect if it is one, at least one: each
     adds half the square of its ratio to the noise to the log odds."""
+    if not effect.saving:
+        return math.inf
     faster = min(max(effect.faster, 1e-12), CERTAIN)
     missing = math.log(CERTAIN / (1.0 - CERTAIN)) - math.log(faster / (1.0 - faster))
     return max(missing / (0.5 * (effect.saving / faster / noise) ** 2), 1.0)

@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
-from scipy.optimize import bisect
-from scipy.special import log_ndtr, logsumexp
+import scipy
 
 from autotune.cost_model.columns import Array
 
@@ -32,7 +31,13 @@ NOISE, NOISE_SPREAD = 0.0025, 0.9
 """Median, and standard deviation of the logarithm, of the noise between medians of ten steps: as on
 13 systems of MLPerf Training 5.0 and 5.1."""
 
-_SIGMA = np.geomspace(2e-4, 4e-2, 21)[:, None]
+FLOOR = 1.96 * math.sqrt(2.0)
+"""Of the noise: 95 % of differences between two starts are smaller."""
+
+LARGEST = 10.0
+"""Of a log gain: twenty thousand times."""
+
+_SIGMA = np.geomspace(2e-4, 1.0, 34)[:, None]
 _OFFSET = np.linspace(-4.0, 4.0, 25)
 
 Arm = TypeVar("Arm")
@@ -78,7 +83,9 @@ class Effect:
     def interval(self) -> tuple[float, float]:
         """Return the relative gains between which it is with 80 %, to 0.001 %."""
         low, high = (
-            bisect(lambda gain, level=level: self._below(gain) - level, -1.0, 1.0, xtol=1e-6)
+            scipy.optimize.bisect(
+                lambda gain, level=level: self._below(gain) - level, -LARGEST, LARGEST, xtol=1e-6
+            )
             for level in (0.1, 0.9)
         )
         return round(math.expm1(low), 5), round(math.expm1(high), 5)
@@ -90,12 +97,17 @@ class Effect:
         """Return the mean of a normal distribution cut off at zero."""
         centre = self._centre(sign)
         log_density = -0.5 * (centre**2 + np.log(2.0 * np.pi))
-        return np.asarray(self.error * (centre + np.exp(log_density - log_ndtr(centre))))
+        return np.asarray(
+            self.error * (centre + np.exp(log_density - scipy.special.log_ndtr(centre)))
+        )
 
     def _below(self, log_gain: float) -> float:
         sign, share = (-1.0, self.down) if log_gain < 0.0 else (1.0, self.up)
         centre = self._centre(sign)
-        beyond = np.exp(log_ndtr(centre - abs(log_gain) / self.error) - log_ndtr(centre))
+        beyond = np.exp(
+            scipy.special.log_ndtr(centre - abs(log_gain) / self.error)
+            - scipy.special.log_ndtr(centre)
+        )
         mass = float(np.sum(share * beyond))
         return mass if log_gain < 0.0 else 1.0 - mass
 
@@ -114,7 +126,7 @@ class KnobEvidence(Generic[Arm]):
     @property
     def noise_floor(self) -> float:
         """Return the relative difference below which 95 % of pairs of equal starts are."""
-        return 1.96 * math.sqrt(2.0) * self.noise
+        return FLOOR * self.noise
 
     @classmethod
     def of(
@@ -122,14 +134,8 @@ class KnobEvidence(Generic[Arm]):
     ) -> KnobEvidence[Arm]:
         """Weigh median step times of the baseline's starts and of each arm's, at least one each."""
         own, logs = np.log(baseline), {arm: np.log(times) for arm, times in arms.items()}
-        residuals = np.concatenate([log - log.mean() for log in (own, *logs.values())])
         base = own.mean() + _SIGMA / np.sqrt(len(own)) * _OFFSET
-        log_weight = (
-            -0.5 * (np.log(_SIGMA / NOISE) / NOISE_SPREAD) ** 2
-            - 0.5 * _OFFSET**2
-            - (len(residuals) - 1 - len(logs)) * np.log(_SIGMA)
-            - np.sum(residuals**2) / (2.0 * _SIGMA**2)
-        )
+        log_weight = _log_weight_of_noise([own, *logs.values()]) - 0.5 * _OFFSET**2
         parts = {}
         for arm, log in logs.items():
             lead, error = base - log.mean(), _SIGMA / np.sqrt(len(log))
@@ -140,7 +146,7 @@ class KnobEvidence(Generic[Arm]):
             total = np.logaddexp(np.logaddexp(up, down), none)
             parts[arm] = (lead, error, up - total, down - total)
             log_weight = log_weight + total
-        log_weight = log_weight - logsumexp(log_weight)
+        log_weight = log_weight - scipy.special.logsumexp(log_weight)
         return cls(
             noise=float(np.sum(np.exp(log_weight) * _SIGMA)),
             effects={
@@ -156,8 +162,26 @@ class KnobEvidence(Generic[Arm]):
         )
 
 
+def noise_floor(repeated: Sequence[Sequence[float]]) -> float:
+    """Return the relative difference below which 95 % of pairs of equal starts are.
+
+    Args:
+        repeated: median step times of the starts of each thing that was started twice or more.
+    """
+    log_weight = _log_weight_of_noise([np.log(times) for times in repeated])
+    weight = np.exp(log_weight - scipy.special.logsumexp(log_weight))
+    return FLOOR * float(np.sum(weight * _SIGMA))
+
+
+def _log_weight_of_noise(groups: Sequence[Array]) -> Array:
+    residuals = np.concatenate([log - log.mean() for log in groups])
+    prior = -0.5 * (np.log(_SIGMA / NOISE) / NOISE_SPREAD) ** 2
+    likelihood = np.sum(residuals**2) / (2.0 * _SIGMA**2)
+    return np.asarray(prior - (len(residuals) - len(groups)) * np.log(_SIGMA) - likelihood)
+
+
 def _log_side(lead: Array, error: Array) -> Array:
     """Return the log density of a lead if its effect is exponentially distributed above zero."""
-    tail = log_ndtr(lead / error - error / EFFECT)
+    tail = scipy.special.log_ndtr(lead / error - error / EFFECT)
     ratio = error / EFFECT
     return np.asarray(np.log((1.0 - NOTHING) / EFFECT) + ratio**2 / 2.0 - lead / EFFECT + tail)

@@ -69,6 +69,7 @@ def _largest(one: Sequence[float], other: Sequence[float]) -> tuple[float, int]:
     steps = min(COMPARED, len(one), len(other))
     own, others = np.array(one[:steps]), np.array(other[:steps])
     with np.errstate(invalid="ignore", divide="ignore"):
-        relative = np.where(own == others, 0.0, np.abs(others / own - 1.0))
+        equal = (own == others) | (np.isnan(own) & np.isnan(others))
+        relative = np.where(equal, 0.0, np.abs(others / own - 1.0))
     relative[~np.isfinite(relative)] = np.inf
     return float(relative.max()), int(relative.argmax()) + 1

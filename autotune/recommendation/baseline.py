@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.baseline import baseline_name, read_arguments
+from autotune.knobs.phase import without_knobs
 from autotune.measurement.energy import JOULES_PER_MWH, power_factor_of
 from autotune.measurement.metrics import SECONDS_PER_DAY, metrics
 from autotune.measurement.objectives import BETTER
@@ -72,12 +73,13 @@ def exceeds_spread(baseline: Baseline | None) -> bool:
 
 
 def baseline_contender(campaign: Campaign, trials: Sequence[Trial]) -> Contender | None:
-    """Return the baseline with all trials that measured it; None if there are none."""
+    """Return the baseline with all trials that measured it, but for starts of knobs; None if
+    there are none."""
     trial = _baseline_trial(trials)
     strategy = trial.strategy if trial else None
     measured = [
         t
-        for t in trials
+        for t in without_knobs(trials)
         if t.metrics is not None and t.num_layers is None and t.strategy == strategy
     ]
     if strategy is None or not measured:

@@ -13,6 +13,7 @@ from functools import cached_property
 from statistics import median
 from typing import Any
 
+from autotune.knobs.phase import repeated_noise
 from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.measurement.objectives import keeps_headroom, risk_of_running_out
 from autotune.schemas.campaigns import Campaign
@@ -22,7 +23,11 @@ from autotune.schemas.trials import Trial, TrialMetrics
 from search_spaces.strategy import Strategy
 
 REPEATABILITY = 0.01
-"""Relative: the same trial run again differs by about this much, whatever its own spread."""
+"""Relative: the same trial run again differs by about this much, whatever its own spread, unless
+the campaign has measured it (`repeated_noise`)."""
+
+OUTSIDE = frozenset({"imported", "knob"})
+"""Purposes of trials that are not compared with others."""
 
 LEVEL = 0.02
 """Relative: a layout that lacks no more than this, and no more than the spread, may be recommended
@@ -44,6 +49,7 @@ class Contender:
         keeps_headroom: whether its peaks left the memory that the campaign asks for.
         projection: its metrics if its trials ran on fewer nodes or with fewer layers; None if they
             ran in full.
+        repeatability: relative uncertainty of its rate at least.
     """
 
     strategy: Strategy
@@ -52,6 +58,7 @@ class Contender:
     failed_confirmation: bool
     keeps_headroom: bool = True
     projection: TrialMetrics | None = None
+    repeatability: float = REPEATABILITY
 
     @property
     def projected_from_nodes(self) -> int | None:
@@ -99,10 +106,10 @@ class Contender:
 
     @property
     def uncertainty(self) -> float:
-        """Return the relative uncertainty of the rate: the spread of its trials, or REPEATABILITY
-        if that is larger; above 1 if iterations differ by more than their median."""
+        """Return the relative uncertainty of the rate: the spread of its trials, or its
+        repeatability if that is larger; above 1 if iterations differ by more than their median."""
         relative = self.metrics.iteration_time_spread_s / self.metrics.iteration_time_s
-        return max(relative, REPEATABILITY)
+        return max(relative, self.repeatability)
 
     def beats(self, other: Contender) -> bool:
         return self.rate * (1.0 - self.uncertainty) > other.rate * (1.0 + other.uncertainty)
@@ -144,7 +151,7 @@ def measured_accumulations(trials: Iterable[Trial]) -> list[AccumulationMeasurem
 
 def improvements(campaign: Campaign, trials: Iterable[Trial]) -> list[tuple[Trial, float]]:
     """Return each trial that reached more than all before it, in the order given, with its
-    objective. Failed and imported trials and those without the headroom do not count.
+    objective. Failed trials, those without the headroom and those OUTSIDE do not count.
 
     Args:
         trials: all in full, or all on as few nodes: others are not comparable.
@@ -152,7 +159,7 @@ def improvements(campaign: Campaign, trials: Iterable[Trial]) -> list[tuple[Tria
     steps: list[tuple[Trial, float]] = []
     for trial in trials:
         figures = trial.metrics
-        counts = trial.state is TrialState.OK and trial.purpose != "imported"
+        counts = trial.state is TrialState.OK and trial.purpose not in OUTSIDE
         if counts and figures and keeps_headroom(campaign, figures):
             reached = getattr(figures, campaign.request.objective)
             if reached is not None and (not steps or reached > steps[-1][1]):
@@ -160,7 +167,7 @@ def improvements(campaign: Campaign, trials: Iterable[Trial]) -> list[tuple[Tria
     return steps
 
 
-def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
+def contenders(campaign: Campaign, trials: Sequence[Trial]) -> list[Contender]:
     """Return a contender for each layout with a successful full trial, best first.
 
     Confirmed ones come first, those without the headroom after those with it, those that failed
@@ -168,7 +175,8 @@ def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
     counts.
     """
     by_strategy: dict[Strategy, list[Trial]] = {}
-    own = [t for t in trials if t.stands_for_nodes is None and t.purpose != "imported"]
+    own = [t for t in trials if t.stands_for_nodes is None and t.purpose not in OUTSIDE]
+    noise_floor = repeated_noise(own)
     for trial in sorted(own, key=lambda trial: trial.number):
         by_strategy.setdefault(trial.strategy, []).append(trial)
     ranked: list[Contender] = []
@@ -184,6 +192,7 @@ def contenders(campaign: Campaign, trials: Iterable[Trial]) -> list[Contender]:
                 objective=campaign.request.objective,
                 failed_confirmation=failed and not succeeded,
                 keeps_headroom=all(keeps_headroom(campaign, t.metrics) for t in ok if t.metrics),
+                repeatability=REPEATABILITY if noise_floor is None else noise_floor / 2.0,
             )
             ranked.append(contender)
     ranked.sort(key=place)
@@ -232,6 +241,15 @@ def safest_first(campaign: Campaign, ranked: Sequence[Contender]) -> list[Conten
     ]
     safest = min(level, key=risk)
     return [safest, *(other for other in ranked if other is not safest)]
+
+
+def level_runner_up(ranked: Sequence[Contender]) -> Contender | None:
+    """Return the second layout if it was confirmed and the best, the first, does not beat it."""
+    if len(ranked) < 2:
+        return None
+    best, second = ranked[:2]
+    counts = second.confirmed and second.keeps_headroom and not second.failed_confirmation
+    return second if counts and not best.beats(second) else None
 
 
 def fastest_without_headroom(ranked: Sequence[Contender]) -> Contender | None:

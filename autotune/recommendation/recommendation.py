@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import median
+from types import MappingProxyType
 
+from autotune.knobs.phase import findings, repeated_noise, without_knobs
 from autotune.measurement.energy import (
     JOULES_PER_MWH,
     joules_per_token,
@@ -19,6 +22,7 @@ from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import (
     Contender,
     fastest_without_headroom,
+    level_runner_up,
     measured_accumulations,
     pareto_fronts,
 )
@@ -27,7 +31,8 @@ from autotune.schemas.choices import CampaignState, TrialState
 from autotune.schemas.recommendations import Ranked, Recommendation, TrainingCost
 from autotune.schemas.trials import FAILURES, Accumulation, Trial
 from autotune.search import CampaignBelief
-from autotune.search.trial import may_be_tried_again
+from autotune.search.trial import ATTEMPTS, may_be_tried_again
+from search_spaces.knob import Knob
 from search_spaces.strategy import Strategy
 
 RUNNERS_UP = 4
@@ -50,7 +55,7 @@ def strategies_to_confirm(
     more than twice as many layouts are taken in all.
     """
     wanted = campaign.request.protocol.confirmations
-    searched = [t for t in trials if t.purpose != "confirmation"]
+    searched = [t for t in trials if t.purpose not in {"confirmation", "knob"}]
     confirmations = [t for t in trials if t.purpose == "confirmation"]
     by_layout: dict[tuple[object, ...], list[Trial]] = {}
     for trial in confirmations:
@@ -68,6 +73,26 @@ def strategies_to_confirm(
         above = _above_the_confirmed(_within_bounds(every))
         missing = [strategy for strategy in above if strategy.layout_key() not in closed]
     return missing[: max(0, 2 * wanted - len(closed))]
+
+
+def repeats_best(campaign: Campaign) -> bool:
+    """Return whether the best layout is confirmed twice, to measure the noise."""
+    return not campaign.simulated and campaign.request.protocol.confirmations > 0
+
+
+def layout_to_repeat(
+    campaign: Campaign, trials: Sequence[Trial], *, belief: CampaignBelief | None = None
+) -> Strategy | None:
+    """Return the best layout until one has been confirmed twice, which shows what is noise; None
+    from then on, and after ATTEMPTS."""
+    if not repeats_best(campaign) or repeated_noise(trials) is not None:
+        return None
+    ranked = all_contenders(campaign, trials, belief=belief)
+    if not ranked or not ranked[0].confirmed:
+        return None
+    best = ranked[0].strategy
+    same = [t for t in trials if t.purpose == "confirmation" and t.strategy == best]
+    return best if len(same) < ATTEMPTS else None
 
 
 def _within_bounds(ranked: Sequence[Contender]) -> Sequence[Contender]:
@@ -92,12 +117,14 @@ def recommend(
     trials: Sequence[Trial],
     *,
     belief: CampaignBelief | None = None,
+    knobs: Mapping[str, Knob] = MappingProxyType({}),
     artefacts: Sequence[str] = (),
 ) -> Recommendation | None:
     """Return the recommendation for trials in any order; None without a successful trial.
 
     Args:
         belief: the campaign's; None if these trials are all that is known.
+        knobs: of its trainer and cluster.
         artefacts: names of the files that come with it.
     """
     ranked = all_contenders(campaign, trials, belief=belief)
@@ -106,8 +133,16 @@ def recommend(
     best = ranked[0]
     baseline, speedup = baseline_result(campaign, trials, belief=belief)
     training = _training(campaign, best)
+    layouts = without_knobs(trials)
     node_hours = sum(trial.node_hours or 0.0 for trial in trials)
     fuller = fastest_without_headroom(ranked)
+    second = level_runner_up(ranked)
+    knobs_on = partial(
+        findings,
+        trials=trials,
+        knobs=knobs,
+        training_node_hours=planned_node_hours(campaign, training),
+    )
     return Recommendation(
         campaign_id=campaign.id,
         provisional=_is_provisional(campaign, confirmed=best.confirmed),
@@ -128,11 +163,14 @@ def recommend(
         )
         if exceeds_spread(baseline)
         else None,
-        accumulations=_accumulations(campaign, best, trials),
+        accumulations=_accumulations(campaign, best, layouts),
         trials=len(trials),
         failures=sum(trial.state in FAILURES for trial in trials),
         node_hours=node_hours,
-        caveats=caveats(campaign, ranked, trials),
+        noise_floor=repeated_noise(trials),
+        knobs=knobs_on(best.strategy),
+        runner_up_knobs=None if second is None else knobs_on(second.strategy),
+        caveats=caveats(campaign, ranked, layouts),
         artefacts=list(artefacts),
     )
 
@@ -181,6 +219,11 @@ def training_cost(
 ) -> TrainingCost | None:
     ranked = all_contenders(campaign, trials, belief=belief)
     return _training(campaign, ranked[0]) if ranked else None
+
+
+def planned_node_hours(campaign: Campaign, training: TrainingCost | None) -> float | None:
+    """Return the node-hours of the training in the budget; None without one."""
+    return training.node_hours if training and campaign.request.budget.train_tokens else None
 
 
 def training_tokens(campaign: Campaign) -> float:

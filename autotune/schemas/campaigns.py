@@ -99,6 +99,8 @@ class Campaign(Wire):
     """Trials that failed."""
     confirmations: int
     """Confirmations: trials that measured one of the best again."""
+    knob_starts: int = 0
+    """Starts of the best layout with and without knobs."""
     node_hours: float
     """Node-hours of all trials."""
     best_trial: int | None = None

@@ -45,13 +45,14 @@ FigureKind = Literal[
     "parallel",
     "pareto",
     "scaling",
+    "knobs",
     "calibration",
 ]
 """`trajectory`: the search as it went. `parts`, `memory_parts`: where time and memory of the best
 layouts go. `impact`: how much each dimension decides. `map`: the best rate for each TP and PP.
 `parallel`: each trial through the values of all dimensions. `pareto`: the rate against nodes or
-energy. `scaling`: the efficiency of a layout on more nodes. `calibration`: predicted against
-measured time of each trial."""
+energy. `scaling`: the efficiency of a layout on more nodes. `knobs`: the gains of knobs.
+`calibration`: predicted against measured time of each trial."""
 
 FigureName = Literal[
     "trajectory",
@@ -62,6 +63,7 @@ FigureName = Literal[
     "parallel_coordinates",
     "pareto_front",
     "scaling",
+    "knobs",
     "calibration",
     "impact",
     "parallel",

@@ -2,7 +2,7 @@
 
 A dimension is `auto`, `4`, `1,2,4`, `4..20 step 4` or `4:20:4`; a switch `on` or `off` (also true,
 yes, false, no); a global batch `640`, `512:1024`, `512..` or `:1024`; a number of tokens `300B`,
-`1.4T` or `300e9`. What is no text is left as it is.
+`1.4T` or `300e9`; knobs `all` or `overlap,reduce_bucket`. What is no text is left as it is.
 """
 
 from __future__ import annotations
@@ -57,6 +57,13 @@ def settings(value: Any) -> Any:
             _refuse("these are not dimensions with their values, each once", SETTING_FORMS)
         said[name] = values
     return said
+
+
+def knobs(value: Any) -> Any:
+    """Return the names in a text, `overlap,reduce_bucket`; `all` is left as it is."""
+    if not isinstance(value, str) or value == "all":
+        return value
+    return [name.strip() for name in value.split(",")] if value.strip() else []
 
 
 def _setting(text: str) -> bool | int | float | str:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from autotune.schemas.choices import Objective, ParetoCost, TrainerName, TrialState
+from autotune.schemas.knobs import KnobFindings
 from autotune.schemas.trials import Accumulation, TrialMetrics
 from autotune.schemas.wire import Wire
 from search_spaces.strategy import Strategy
@@ -253,11 +254,19 @@ class Recommendation(Wire):
     accumulations: list[Accumulation]
     """Iteration times of the best's layout at other GAS values."""
     trials: int
-    """Trials of the campaign, including confirmations."""
+    """Trials of the campaign, including confirmations and starts of knobs."""
     failures: int
     """Trials that failed."""
     node_hours: float
     """Node-hours of all trials."""
+    noise_floor: float | None = None
+    """Relative difference below which 95 % of pairs of equal starts are, so that smaller ones are
+    noise; null until a layout has been started twice at its own GAS."""
+    knobs: KnobFindings | None = None
+    """Knobs that were tried on the best layout; null if none were."""
+    runner_up_knobs: KnobFindings | None = None
+    """Knobs that were tried on the first runner-up, because it is level with the best; null if none
+    were."""
     caveats: list[str]
     """Caveats, one sentence each."""
     artefacts: list[str]

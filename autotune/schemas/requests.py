@@ -13,7 +13,7 @@ from autotune.schemas import notation
 from autotune.schemas.choices import EvaluatorName, Objective, SearchMethod, Surrogate
 from autotune.schemas.shapes import MachineChoice, ModelChoice
 from autotune.schemas.spaces import SpaceSpec
-from autotune.schemas.wire import MOST_TOKENS, Headroom, NodeHours, Positive, Wire
+from autotune.schemas.wire import MOST_TOKENS, MOST_VALUES, Headroom, NodeHours, Positive, Wire
 from search_spaces.fields import Description, Label, storable
 from search_spaces.strategy import Strategy
 
@@ -129,6 +129,11 @@ class AdapterFile(Wire):
 AdapterChoice = Annotated[Label, Field(max_length=50)] | AdapterFile
 
 
+_Knobs = Literal["all"] | Annotated[list[Label], Field(max_length=MOST_VALUES)]
+Knobs = Annotated[_Knobs, BeforeValidator(notation.knobs, json_schema_input_type=_Knobs | str)]
+"""Names of knobs, `["overlap"]` or `"overlap,reduce_bucket"`, or `"all"`."""
+
+
 class CampaignCreate(Wire):
     """A campaign: find the fastest layout of a model on these nodes."""
 
@@ -186,6 +191,12 @@ class CampaignCreate(Wire):
     screen_layers: ScreenLayers = "off"
     """Number of the model's layers with which the search measures layouts, on proportionally fewer
     stages and nodes."""
+    knobs: Knobs = Field(default=[])
+    """Knobs to try on the best layout once it is confirmed: `all` that change something there, or
+    names (`autotune adapter show NAME --knobs`, `autotune profiles NAME --knobs`)."""
+    knob_file: AdapterText = ""
+    """The request's own knobs as TOML, `[knob.NAME]` as in a cluster profile. Their variables are
+    set for trials, so a shared service accepts them as it accepts an adapter's file."""
     fresh: bool = False
     """Ignore earlier trials on the machine."""
     private: bool = False
@@ -198,7 +209,7 @@ class CampaignCreate(Wire):
 
 
 class BudgetExtension(Wire):
-    """A raised budget; omitted fields stay unchanged."""
+    """A raised budget, or knobs to try; omitted fields stay unchanged."""
 
     max_trials: Positive | None = None
     """New maximum of trials of the search; null: unchanged."""
@@ -206,6 +217,8 @@ class BudgetExtension(Wire):
     """New maximum of node-hours; null: unchanged."""
     deadline: datetime | None = None
     """New deadline; null: unchanged."""
+    knobs: Knobs | None = None
+    """Knobs to try on the best layout, instead of the campaign's; null: unchanged."""
 
 
 class CampaignChange(Wire):

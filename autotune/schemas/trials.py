@@ -60,6 +60,9 @@ class TrialMetrics(Wire):
     """What torch's allocator gave out of that peak, GiB; null where it is not known."""
     loss: float | None
     """Loss of the last iteration, nats per token; null for a simulated trial."""
+    first_losses: list[float | None] = Field(default_factory=list)
+    """Losses of the first 20 iterations in order, warm-up included, nats per token; null for one
+    that is not a number, empty if they were not read."""
     trainer_parameters: int | None = None
     """Parameters of the model as counted by the trainer; null if it does not report them."""
     model_parameters: int | None = None

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-TrialPurpose = Literal["search", "confirmation", "baseline", "imported"]
-"""Purpose of a trial: `search`, `confirmation` (one of the best measured again, at its own GAS
-alone), `baseline` (counts as a trial of the search), or `imported` (a run that nothing here
-started)."""
+TrialPurpose = Literal["search", "confirmation", "baseline", "imported", "knob"]
+"""Purpose of a trial: `search`, `confirmation` (one of the best measured again, only at its own
+GAS), `baseline` (counts as a trial of the search), `imported` (a run that nothing here started), or
+`knob` (a start of the best layout with a knob, or without one for comparison)."""
 
 MOST_COUNTED = 10**9
 MOST_TOKENS = 10**18

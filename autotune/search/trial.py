@@ -113,11 +113,11 @@ def ended_of(trials: Iterable[Trial]) -> list[Trial]:
 
 
 def search_trials(trials: Sequence[Trial]) -> list[SearchTrial]:
-    """Return the trials as the proposer reads them, without inconclusive ones."""
+    """Return the trials as the proposer reads them, without inconclusive ones and knobs'."""
     return [
         replace(unfinished(trial), **_end(trial))
         for trial in trials
-        if trial.state not in UNINFORMATIVE
+        if trial.state not in UNINFORMATIVE and trial.purpose != "knob"
     ]
 
 

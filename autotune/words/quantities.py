@@ -47,7 +47,12 @@ def plural(number: int, noun: str) -> str:
 
 
 def percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f} %"
+    # Adding zero makes a negative one positive.
+    return "–" if share is None else f"{round(100 * share, 1) + 0.0:.1f} %"
+
+
+def signed_percent(share: float | None) -> str:
+    return "–" if share is None else f"{round(100 * share, 1) + 0.0:+.1f} %"
 
 
 def seconds(value: float | None) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import isfinite, nan
 from typing import TYPE_CHECKING
 
 from evaluators.adapter.expression import ExpressionFault, Names, Value, parse
@@ -183,13 +183,18 @@ class StartFigures:
         return frozenset(each.step for each in told if each.excluded)
 
     @property
-    def last_loss(self) -> float | None:
-        """The last loss of the lowest rank that reports one."""
-        for _, told in sorted(self.ranks.items()):
-            losses = [(i.step, i.loss) for i in told.iterations.values() if i.loss is not None]
-            if losses:
-                return max(losses)[1]
-        return None
+    def losses(self) -> list[float]:
+        """The losses of the lowest rank that reports any, by step; NaN for one that is no
+        number."""
+        for _, reported in sorted(self.ranks.items()):
+            iterations = sorted(reported.iterations.values(), key=lambda each: each.step)
+            if any(each.loss is not None for each in iterations):
+                return [
+                    nan if each.loss is None else each.loss
+                    for each in iterations
+                    if each.excluded or each.loss is not None
+                ]
+        return []
 
     @property
     def parameters(self) -> float | None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from evaluators.adapter.expression import Expression, ExpressionFault, parse
+from evaluators.adapter.expression import Expression, ExpressionFault, Value, parse
+from evaluators.adapter.names import strategy_names
 from evaluators.adapter.own_dimensions import AdapterFaults, own_dimension
 from evaluators.adapter.places import Place
 from evaluators.adapter.template import Template, template
@@ -19,7 +20,10 @@ from search_spaces.choices import values_of
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput
 from search_spaces.knob import Knob
+from search_spaces.machine import Machine
 from search_spaces.program import OwnDimension
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 FOLDER = Path(str(files(__package__))) / "knobs"
 KNOB = TypeAdapter(Knob)
@@ -47,6 +51,15 @@ def own_dimensions(knobs: Mapping[str, Knob]) -> tuple[OwnDimension, ...]:
         for name, knob in knobs.items()
         if name not in DIMENSIONS
     )
+
+
+def knob_names(
+    knobs: Mapping[str, Knob], transformer: Transformer, machine: Machine, strategy: Strategy
+) -> dict[str, Value]:
+    """Return the values of all names that knobs may mention; knobs without a choice have their
+    first value."""
+    first = {name: knob.values[0] for name, knob in knobs.items()}
+    return {**first, **strategy_names(transformer, machine, strategy)}
 
 
 def read_knobs(table: Mapping[str, Any], faults: AdapterFaults) -> dict[str, Knob]:

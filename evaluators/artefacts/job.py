@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
@@ -13,6 +13,7 @@ from autotune.schemas.choices import EvaluatorName
 from evaluators.adapter.adapter import TrainingVariable
 from evaluators.adapter.rendering import StartPlan, other_model
 from evaluators.cluster.catalog import profile_for_machine
+from evaluators.cluster.knobs import profile_of_run
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
     container_words,
@@ -72,6 +73,7 @@ class Launch:
         profile: cluster profile at the campaign's creation; the scripts run as the trials did.
         campaign: which one, in words.
         figures: what is known of its speed, and whether it was measured.
+        knobs: adopted knob -> its value, and what it gave.
         checkout: the folder that the trainer needs, in words, if no trial ran with it.
     """
 
@@ -83,10 +85,15 @@ class Launch:
     profile: ClusterProfile | None = None
     campaign: str = "none"
     figures: str = "not measured"
+    knobs: Mapping[str, str] = field(default_factory=dict)
     checkout: str = ""
 
     @cached_property
     def place(self) -> ClusterProfile:
+        return profile_of_run(self._profile, self)
+
+    @property
+    def _profile(self) -> ClusterProfile:
         ready = self.profile or profile_for_machine(self.machine.name)
         return ready or ClusterProfile(name="generic")
 
@@ -94,7 +101,7 @@ class Launch:
     def has_cluster(self) -> bool:
         """Whether a profile describes the cluster: not only the trainer and its interpreter."""
         bare = ClusterProfile(name=self.place.name)
-        return replace(self.place, adapter=None, python="") != bare
+        return replace(self._profile, adapter=None, python="", knob={}) != bare
 
     @property
     def by_adapter(self) -> bool:
@@ -130,6 +137,7 @@ def description(launch: Launch, purpose: Purpose) -> list[str]:
         f"Layout: {strategy.short()}, global batch {strategy.global_batch_size(gpus)}",
         f"Trainer: {adapter.label if adapter else 'the bundled one'}",
         f"Figures: {launch.figures}",
+        *(f"Knob {name} = {gain}" for name, gain in launch.knobs.items()),
         f"Campaign: {launch.campaign}",
     ]
     if adapter and not adapter.sets_model:

@@ -12,6 +12,7 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import adapter_file, load_adapter
 from evaluators.adapter.rendering import refuse
 from evaluators.artefacts.job import Launch
+from evaluators.cluster.knobs import knobs_of_profile
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -78,7 +79,9 @@ def launch_with(launch: Launch, trainer: TrainerName) -> Launch:
     adapter = replace(ready, name=trainer, folder=folder)
     refuse(adapter, transformer, launch.machine, launch.strategy)
     place = replace(profile, adapter=adapter, python=profile.python or ANY)
-    return replace(launch, profile=place, evaluator="slurm", checkout=other.folder)
+    set_here = {*adapter.own_names, *knobs_of_profile(profile)}
+    knobs = {name: gain for name, gain in launch.knobs.items() if name in set_here}
+    return replace(launch, profile=place, evaluator="slurm", checkout=other.folder, knobs=knobs)
 
 
 def _default_folder(trainer: TrainerName) -> str:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol
 
-from evaluators.adapter.knobs import check_knob, knob_catalog
+from evaluators.adapter.knobs import check_knob, knob_catalog, knob_names, read_knobs
 from evaluators.adapter.own_dimensions import AdapterFaults
+from evaluators.adapter.places import Place
+from evaluators.adapter.template import template, written
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.values import SRUN_RESERVED, option_fault
 from search_spaces.dimensions import DIMENSIONS
-from search_spaces.errors import InvalidInput
+from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.knob import Knob
+from search_spaces.machine import Machine
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 
 def knobs_of_profile(profile: ClusterProfile) -> dict[str, Knob]:
@@ -27,8 +35,9 @@ def faults_of_knobs(profile: ClusterProfile, *, source: str) -> list[InvalidInpu
     for name, knob in profile.knob.items():
         check_knob(name, knob, faults)
         key = f"knob.{name}"
-        if name in DIMENSIONS or not knob.set:
-            faults.add(key, name, "a profile's knob sets a variable or an option of srun")
+        if (name in DIMENSIONS) is bool(knob.set):
+            reason = "a knob of a cluster is a dimension, or sets a variable or an option of srun"
+            faults.add(key, name, reason)
         for place, fault in _places_faults(knob):
             valid = "$VARIABLE, or a long option of srun (--cpu-bind)"
             faults.add(f"{key}.set.{place}", knob.set[place], fault, valid=valid)
@@ -40,3 +49,62 @@ def _places_faults(knob: Knob) -> Iterator[tuple[str, str]]:
         fault = None if place.startswith("$") else option_fault(place, SRUN_RESERVED)
         if fault:
             yield place, fault
+
+
+class LayoutRun(Protocol):
+    """A strategy of a model on a machine: a trial, or a launch."""
+
+    @property
+    def transformer(self) -> Transformer: ...
+    @property
+    def machine(self) -> Machine: ...
+    @property
+    def strategy(self) -> Strategy: ...
+
+
+def profile_of_run(profile: ClusterProfile, run: LayoutRun) -> ClusterProfile:
+    """Return the profile with the variables and options of srun that a strategy's knobs set."""
+    knobs = knobs_of_profile(profile)
+    chosen = [knobs[name] for name, _ in run.strategy.settings if name in knobs]
+    if not chosen:
+        return profile
+    names = knob_names(knobs, run.transformer, run.machine, run.strategy)
+    variables, words = dict(profile.environment.variables), list(profile.tasks.srun)
+    for text, setting in (each for knob in chosen for each in knob.set.items()):
+        place = Place.read(text)
+        value = template(setting).value(names) if isinstance(setting, str) else setting
+        if value is None or value is False:
+            continue
+        if place.kind == "variable":
+            variables[place.name] = written(value)
+            continue
+        words = [word for word in words if word.partition("=")[0] != place.name]
+        words.append(place.name if value is True else f"{place.name}={written(value)}")
+    return replace(
+        profile,
+        environment=replace(profile.environment, variables=variables),
+        tasks=replace(profile.tasks, srun=tuple(words)),
+    )
+
+
+def read_knob_file(text: str) -> dict[str, Knob]:
+    """Return a request's own knobs, `[knob.NAME]` in TOML.
+
+    Raises:
+        InvalidInput: it is not TOML, or has other tables.
+        InvalidInputs: a knob has a fault.
+    """
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput("knob_file", text[:80], f"not TOML: {error}") from error
+    if strange := [name for name in table if name != "knob"]:
+        raise InvalidInput("knob_file", strange[0], "no such table", valid="[knob.NAME]")
+    faults = AdapterFaults(source="knob_file")
+    knobs = read_knobs(table, faults)
+    problems = faults.problems or faults_of_knobs(
+        ClusterProfile(name="request", knob=knobs), source="knob_file"
+    )
+    if problems:
+        raise InvalidInputs(problems)
+    return knobs

@@ -27,6 +27,7 @@ from autotune.schemas.choices import TrialState
 from evaluators import time_limit
 from evaluators.attempt import BODY_SCRIPT, body_script
 from evaluators.cluster import ClusterProfile, profile_as_dict, profile_from_dict
+from evaluators.cluster.knobs import profile_of_run
 from evaluators.cluster.shell import container_words
 from evaluators.processes import ProcessGroup
 from evaluators.program import AttemptEnd, Launcher, Program, local_ranks
@@ -101,16 +102,17 @@ class LocalAttempt:
 
     def _prepare(self) -> None:
         request, folder = self._request, self._folder
+        profile = profile_of_run(self._profile, request)
         ranks = request.strategy.world_size(request.machine.gpus_per_node)
         launcher = Launcher(
             srun=(sys.executable, str(folder / LOCAL_RANKS), str(ranks)),
-            container=container_words(self._profile),
+            container=container_words(profile),
         )
         files = {
             **self._program.files(request, folder),
             LOCAL_RANKS: getsource(local_ranks),
             BODY_SCRIPT: body_script(
-                request, folder, self._profile, self._program, launcher, f"cd {quote(str(folder))}"
+                request, folder, profile, self._program, launcher, f"cd {quote(str(folder))}"
             ),
         }
         for name, text in files.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.cost_model.parameters import is_cpu
+from autotune.knobs.losses import COMPARED
 from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators.adapter import rank_process
@@ -219,6 +221,7 @@ class AdapterProgram:
         parts = list(measured_parts(log, folder, least=request.protocol.measured_iterations))
         if fault := next(filter(None, (part.fault for part in parts)), None):
             return self._failed(_unmeasured(fault, log.cause, on_cpu=on_cpu), folder, ended)
+        losses = parts[-1].figures.losses
         return succeeded(
             _energy(log, parts[-1], request),
             folder,
@@ -238,7 +241,8 @@ class AdapterProgram:
                 ),
                 default=None,
             ),
-            loss=parts[-1].figures.last_loss,
+            loss=next((loss for loss in reversed(losses) if math.isfinite(loss)), None),
+            first_losses=tuple(parts[0].figures.losses[:COMPARED]),
             trainer_parameters=parts[-1].figures.parameters,
             versions=self._versions(folder),
         )

@@ -1,17 +1,28 @@
-"""The program of a profile, and what it cannot run."""
+"""The program of a profile, what it cannot run, and its knobs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from autotune.knobs.phase import option_of, with_settings
+from autotune.knobs.question import KnobOption
 from autotune.schemas.choices import EvaluatorName
+from evaluators.adapter.expression import Value, parse
+from evaluators.adapter.knobs import knob_names, knobs_of_bundled, own_dimensions
 from evaluators.adapter.rendering import capabilities_of_adapter
+from evaluators.cluster.knobs import knobs_of_profile
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.program import Program
 from evaluators.program.trainer import TrainerProgram
 from evaluators.trainer.support import CAPABILITIES
+from search_spaces.knob import Knob
+from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
+from search_spaces.rules import findings
+from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 
 SIMULATED = replace(ANY_PROGRAM, experts_need_sequence_parallel=True)
 """What the simulator is asked for: whatever some program can run, but for experts what Megatron
@@ -32,6 +43,55 @@ def capabilities_of(
     Args:
         profile: of the cluster, or of whatever runs an adapter's trainer.
     """
-    if profile is not None and profile.adapter is not None:
-        return capabilities_of_adapter(profile.adapter)
-    return SIMULATED if evaluator == "simulated" else CAPABILITIES
+    own = CAPABILITIES if evaluator != "simulated" else SIMULATED
+    if profile is None:
+        return own
+    program = capabilities_of_adapter(profile.adapter) if profile.adapter else own
+    named = {each.name for each in program.own}
+    of_cluster = own_dimensions(knobs_of_profile(profile))
+    others = (each for each in of_cluster if each.name not in named)
+    return replace(program, own=(*program.own, *others))
+
+
+def knobs_of_program(profile: ClusterProfile | None) -> dict[str, Knob]:
+    """Return the knobs of a trainer, the bundled one by default, and of its cluster.
+
+    Where an adapter sets what a knob of the cluster would, the adapter takes precedence.
+    """
+    adapter = profile.adapter if profile else None
+    trainer = adapter.knobs if adapter else knobs_of_bundled()
+    if profile is None:
+        return dict(trainer)
+    taken = adapter.places if adapter else {}
+    of_cluster = knobs_of_profile(profile).items()
+    return {name: knob for name, knob in of_cluster if not knob.set.keys() & taken} | dict(trainer)
+
+
+def knob_options(
+    layout: Strategy,
+    knobs: Mapping[str, Knob],
+    transformer: Transformer,
+    machine: Machine,
+    program: ProgramCapabilities,
+) -> Iterator[KnobOption]:
+    """Yield the values of knobs that can be tried on a layout and change something there."""
+    names = knob_names(knobs, transformer, machine, layout)
+    for name, knob in knobs.items():
+        if knob.when and not _holds(knob.when, names):
+            continue
+        for value in knob.values:
+            if value == names[name]:
+                continue
+            strategy = with_settings(layout, ((name, value),))
+            own = knob_names(knobs, transformer, machine, strategy)
+            if any(_holds(c.when, own) for each in knobs.values() for c in each.conflicts):
+                continue
+            found = findings(strategy, transformer, machine, program=program)
+            if not any(each.severity == "refuse" for each in found):
+                yield option_of(name, value, knob)
+
+
+def _holds(condition: str, names: Mapping[str, Value]) -> bool:
+    """Return whether a condition is true; one with names that this trainer lacks is not."""
+    expression = parse(condition)
+    return expression.names <= names.keys() and bool(expression.value(names))

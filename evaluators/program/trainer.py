@@ -79,6 +79,7 @@ class TrainerProgram:
             measurements=result.measurements,
             peak_memory_gib=result.peak_memory_gib,
             loss=result.loss,
+            first_losses=result.first_losses,
             routing=result.routing,
             versions=result.versions,
         )

@@ -29,6 +29,7 @@ from evaluators.attempt import (
     body_script,
     never_prepared,
 )
+from evaluators.cluster.knobs import profile_of_run
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import container_words
 from evaluators.failed_nodes import nodes_to_exclude
@@ -71,6 +72,7 @@ def work_of(attempt: Attempt, profile: ClusterProfile, program: Program) -> dict
         InvalidInput: the program cannot run the request's strategy.
     """
     request = attempt.request
+    profile = profile_of_run(profile, request)
     trials = Path(profile.ray.folder) / f"autotune-{service_of(request.directory.parent)}"
     folder = trials / request.token / attempt.folder.name
     launcher = Launcher(srun=("bash", str(folder / AS_RANKS)), container=container_words(profile))

@@ -14,6 +14,7 @@ from pathlib import Path
 from autotune.files import write_whole
 from evaluators import time_limit
 from evaluators.attempt import ABANDONED, BODY_SCRIPT, CANCELLED, ENDED, Attempt, body_script
+from evaluators.cluster.knobs import profile_of_run
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
     container_words,
@@ -203,6 +204,7 @@ def write_scripts(
         OSError: the folder cannot be written.
     """
     request, folder = attempt.request, attempt.folder
+    profile = profile_of_run(profile, request)
     nodes, gpus = request.strategy.num_nodes, request.machine.gpus_per_node
     words = srun_words(profile, gpus_per_node=gpus)
     launcher = Launcher(

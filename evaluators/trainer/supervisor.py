@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from autotune.files import FAILING
+from autotune.knobs.losses import COMPARED
 from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.schemas.choices import TrialState
 from evaluators import time_limit
@@ -195,6 +196,7 @@ def outcome_of(
         measurements=tuple(measurements) if trained else (),
         peak_memory_gib=tuple(report.get("peak_memory_gib", ())),
         loss=report["losses"][-1] if trained else None,
+        first_losses=tuple(report["losses"][:COMPARED]) if trained else (),
         routing=routing_of(request.strategy) if request.transformer.experts else None,
         error=error,
         log_path=str(request.directory / LOG),

@@ -20,6 +20,7 @@ from evaluators.slurm.commands import SlurmUnavailable
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.lattice import Lattice
 from search_spaces.space import SearchSpace
+from server.campaign.knobs import check_knobs
 from server.obstacles import obstacles, quickly
 from server.programs import (
     chosen_profile,
@@ -60,6 +61,8 @@ def admit(request: CampaignCreate, settings: Settings, *, as_admin: bool = False
     if problems:
         raise InvalidInputs(problems)
     profile = _collect(problems, lambda: chosen_profile(request, settings, as_admin=as_admin))
+    if not problems:
+        _collect(problems, lambda: check_knobs(request.knobs, request, profile))
     program = program_of(request, profile)
     space = _collect(problems, lambda: check_campaign(request, program=program))
     if space is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from typing import Any, TypeVar, get_args
 
-from autotune.answers.recommendation import launch_figures
+from autotune.answers.recommendation import knob_gains, launch_figures
 from autotune.explanation.summary import explain
 from autotune.recommendation.recommendation import as_of_now
 from autotune.recommendation.standing import standing
@@ -18,6 +18,7 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import FigureKind
 from autotune.schemas.explanations import Explanation
 from autotune.schemas.figures import FigureForm, FigureOffers
+from autotune.schemas.knobs import KnobFindings
 from autotune.schemas.recommendations import Ranked, Recommendation
 from autotune.schemas.trials import Trial
 from autotune.search import ended_of, search_trials
@@ -172,7 +173,7 @@ class CampaignCache:
     def _belief(self, campaign: Campaign, trials: Sequence[Trial]) -> SpaceBelief:
         with self._store.session() as session:
             request = campaign.request
-            has_profile = request.slurm or request.ray or request.adapter
+            has_profile = request.slurm or request.ray or request.adapter or request.knob_file
             profile = profile_of(session, campaign.id) if has_profile else None
             earlier = earlier_observations(session, campaign.id) if campaign.started_from else []
         return SpaceBelief.of(campaign, trials, profile=profile, earlier=earlier)
@@ -185,7 +186,7 @@ class CampaignCache:
         )
         if found is None:
             return None
-        launch = launch_of(source, found.best)
+        launch = launch_of(source, found.best, knobs=found.knobs)
         names = sorted(artefact_names(launch))
         files = {
             "artefacts": names,
@@ -199,18 +200,23 @@ class CampaignCache:
         return EXPLANATION.of(self._store, campaign_id, source.trials, lambda: _explained(source))
 
 
-def launch_of(source: FigureSource, ranked: Ranked) -> Launch:
-    """Return the launch of a strategy, with the cluster's profile as the campaign keeps it."""
+def launch_of(source: FigureSource, ranked: Ranked, *, knobs: KnobFindings | None = None) -> Launch:
+    """Return the launch of a strategy, with the cluster's profile as the campaign keeps it.
+
+    Args:
+        knobs: what was found of knobs on this strategy; it is launched with those adopted.
+    """
     campaign, profile = source.campaign, source.belief.profile
     return Launch(
         transformer=campaign.model,
         machine=campaign.machine,
-        strategy=ranked.strategy,
+        strategy=knobs.launched if knobs else ranked.strategy,
         name=campaign.name,
         evaluator=campaign.request.evaluator,
         profile=None if profile is None else profile_from_dict(dict(profile), source="campaign"),
         campaign=f"{campaign.id}, {campaign.name}",
         figures=launch_figures(ranked, simulated=campaign.simulated),
+        knobs=knob_gains(knobs) if knobs else {},
     )
 
 

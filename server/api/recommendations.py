@@ -129,7 +129,8 @@ def launch_at(campaigns: CampaignCache, campaign_id: int, *, rank: int) -> Launc
     if rank not in ranked:
         valid = f"1 to {max(ranked)}"
         raise InvalidInput("rank", rank, "the recommendation does not go that far", valid=valid)
-    return launch_of(campaigns.source(campaign_id, event), ranked[rank])
+    knobs = {1: recommendation.knobs, 2: recommendation.runner_up_knobs}.get(rank)
+    return launch_of(campaigns.source(campaign_id, event), ranked[rank], knobs=knobs)
 
 
 def _attachment(name: str) -> dict[str, str]:

@@ -79,7 +79,8 @@ class BestSoFar:
 
 
 def ended_trials(campaign: Campaign) -> int:
-    return campaign.trials + campaign.confirmations - campaign.pending
+    started = campaign.trials + campaign.confirmations + campaign.knob_starts
+    return started - campaign.pending
 
 
 def has_stand_ins(screening: FewNodes | None) -> bool:

@@ -35,9 +35,10 @@ def protocol_of(
 ) -> TrialProtocol:
     """Return what a trial measures, when it is given up, and its time limit.
 
-    Trials of the search, including the baseline, measure at their probes; confirmations
-    at their strategy's own GAS. The time limit is that of search trials, extended in proportion for
-    trials with more micro-batches.
+    Trials of the search, including the baseline, measure at their probes; confirmations and starts
+    of knobs at their strategy's own GAS. All starts of knobs time the same number of iterations:
+    the first ones of a run are faster. The time limit is that of search trials, extended in
+    proportion for trials with more micro-batches.
 
     Args:
         trials: of the campaign; those that had ended when this one was created determine which
@@ -48,18 +49,25 @@ def protocol_of(
     strategy, spec = trial.strategy, campaign.request.protocol
     probes = probe_accumulations(strategy)
     own = (strategy.gradient_accumulation_steps,)
-    measured = own if trial.purpose == "confirmation" else probes
+    of_knob = trial.purpose == "knob"
+    measured = own if of_knob or trial.purpose == "confirmation" else probes
     return TrialProtocol(
         accumulations=measured,
-        warmup_accumulation=probes[0],
+        warmup_accumulation=None if of_knob else probes[0],
         warmup_iterations=spec.warmup_iterations,
-        measured_iterations=spec.measured_iterations,
-        most_iterations=spec.most_iterations,
+        measured_iterations=knob_iterations(campaign) if of_knob else spec.measured_iterations,
+        most_iterations=None if of_knob else spec.most_iterations,
         target_spread=spec.target_spread,
         give_up_above_s=_limits(campaign, trial, measured, trials=trials, calibration=calibration),
         pipeline_wait=(strategy.pipeline_parallel - 1) / strategy.virtual_stages,
         time_limit_s=spec.time_limit_s * max(1.0, sum(measured) / sum(probes)),
     )
+
+
+def knob_iterations(campaign: Campaign) -> int:
+    """Return the number of timed iterations of a knob's start."""
+    protocol = campaign.request.protocol
+    return max(protocol.measured_iterations, protocol.most_iterations)
 
 
 def _limits(

@@ -152,6 +152,7 @@ def _figures(
             peak_memory_gib=max(outcome.peak_memory_gib, default=None),
             peak_allocated_gib=outcome.peak_allocated_gib,
             loss=loss,
+            first_losses=[each if math.isfinite(each) else None for each in outcome.first_losses],
             trainer_parameters=counted if counted and math.isfinite(counted) else None,
             routing=outcome.routing,
             gpu_joules_per_token=_sampled(outcome),

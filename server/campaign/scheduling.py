@@ -15,7 +15,11 @@ from autotune.calibration import COVERAGE
 from autotune.errors import NothingToPropose
 from autotune.measurement.metrics import SECONDS_PER_HOUR
 from autotune.recommendation.projected import nodes_at_hand
-from autotune.recommendation.recommendation import strategies_to_confirm
+from autotune.recommendation.recommendation import (
+    layout_to_repeat,
+    repeats_best,
+    strategies_to_confirm,
+)
 from autotune.schemas.campaigns import Campaign, FewNodes
 from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import Budget
@@ -80,11 +84,12 @@ def reason_to_end_search(
     """
     node_hours = NodeHours(campaign, trials)
     confirmations = campaign.request.protocol.confirmations
+    confirmations += repeats_best(campaign)
     reserved_nodes = min(campaign.request.nodes, nodes_at_hand(campaign))
     reserve = node_hours.expected(reserved_nodes * confirmations)
     uncounted = {TrialState.CANCELLED, TrialState.REFUSED}
     counted = [trial for trial in trials if trial.state not in uncounted]
-    searched = sum(trial.purpose != "confirmation" for trial in counted)
+    searched = sum(trial.purpose not in {"confirmation", "knob"} for trial in counted)
     has_ended = any(trial.duration_s for trial in trials)
     return reason_to_stop(
         campaign.request.budget,
@@ -207,7 +212,7 @@ def next_confirmations(
     campaign: Campaign, trials: Sequence[Trial], proposer: Proposer, *, now: datetime
 ) -> NextTrials:
     """Return the best layouts that are not yet confirmed, as far as nodes are free, and the
-    runners-up that are worth confirming.
+    runners-up that are worth confirming; after all, the best one once more.
 
     Node-hours and the deadline limit confirmations; the number of trials does not.
     """
@@ -219,6 +224,10 @@ def next_confirmations(
     if campaign.request.budget.stop_early:
         known = search_trials(trials)
         wanted = worth_confirming(campaign, trials, proposer, wanted, known=known)
+    confirming = any(t.state is TrialState.PENDING for t in trials)
+    if not wanted and end is None and not confirming:
+        again = layout_to_repeat(campaign, trials, belief=proposer.belief)
+        wanted = [] if again is None else [again]
     beyond = [strategy for strategy in wanted if strategy.num_nodes > nodes_at_hand(campaign)]
     wanted = [strategy for strategy in wanted if strategy not in beyond]
     if not wanted:
@@ -260,7 +269,7 @@ def new_trials(
     expected = proposer.expect(
         following.strategies,
         search_trials(trials),
-        at_own_accumulation=following.purpose == "confirmation",
+        at_own_accumulation=following.purpose in {"confirmation", "knob"},
     )
     return [
         NewTrial(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from autotune.calibration.calibration import prior_of
+from autotune.knobs.phase import without_knobs
 from autotune.measurement.metrics import LOCAL_S, cluster_start_up_s
 from autotune.prediction.space import searched_headroom_gib
 from autotune.recommendation.projected import all_contenders
@@ -189,7 +190,7 @@ def timed_iterations(campaign: Campaign, trials: Sequence[Trial]) -> int:
     least = campaign.request.protocol.measured_iterations
     counts = [
         len(point.iteration_times_s)
-        for trial in trials
+        for trial in without_knobs(trials)
         for point in trial.accumulations
         if point.measured and len(point.iteration_times_s) >= least
     ]

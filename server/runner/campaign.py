@@ -17,6 +17,7 @@ from autotune.schemas.trials import Trial
 from autotune.search import few_nodes
 from evaluators.trial import TrialOutcome, TrialProgress
 from server.campaign.best import ended_trials
+from server.campaign.knobs import knobs_of_campaign, next_knob_start
 from server.campaign.results import UnrunTrial
 from server.campaign.scheduling import (
     NextTrials,
@@ -262,7 +263,7 @@ class ClaimedCampaign:
         if polled.waiting and is_late(campaign, now=datetime.now(UTC)):
             self._polling.cancel(polled.waiting)
         known = (
-            campaign.trials + campaign.confirmations,
+            campaign.trials + campaign.confirmations + campaign.knob_starts,
             campaign.pending,
             campaign.request.budget,
         )
@@ -320,6 +321,8 @@ class ClaimedCampaign:
         now, trials = datetime.now(UTC), self._snapshot.trials
         if campaign.state is CampaignState.CONFIRMING:
             following = next_confirmations(campaign, trials, self._belief.proposer(), now=now)
+            if not following.strategies and not self._snapshot.pending:
+                following = self._next_knob_start(campaign, now=now, ended=following)
             return following if not following.strategies or self._may_add(campaign) else None
         end = reason_to_end_search(campaign, trials, now=now)
         if end is not None:
@@ -330,6 +333,19 @@ class ClaimedCampaign:
         if baseline and baseline.num_nodes <= free_nodes(campaign, self._snapshot.pending):
             return NextTrials(strategies=(baseline,), purpose="baseline")
         return next_search(campaign, trials, self._belief.proposer(), now=now)
+
+    def _next_knob_start(
+        self, campaign: Campaign, *, now: datetime, ended: NextTrials
+    ) -> NextTrials:
+        return next_knob_start(
+            campaign,
+            self._snapshot.trials,
+            self._belief.proposer(),
+            knobs_of_campaign(campaign.request, self._snapshot.profile),
+            self._belief.space.program,
+            now=now,
+            ended=ended,
+        )
 
     def _start(self, campaign: Campaign, following: NextTrials) -> bool:
         trials = self._snapshot.trials

@@ -18,6 +18,7 @@ from autotune.schemas.trials import Trial
 from autotune.search import ended_of, search_trials
 from evaluators.trial import TrialOutcome
 from server.campaign.best import BestSoFar, has_stand_ins
+from server.campaign.knobs import knobs_of_campaign
 from server.campaign.results import FinishedTrial, finished_trial
 from server.campaign.scheduling import same_failure
 from server.runner.belief import CampaignSnapshot, SearchBelief
@@ -133,7 +134,8 @@ class OutcomeNotes:
             BEST.keep(self._store, campaign.id, best, ended=ended)
             with self._store.transaction() as session:
                 announce(session, "campaign", campaign_id=campaign.id)
-        found = recommend(campaign, trials, belief=proposer.belief)
+        knobs = knobs_of_campaign(campaign.request, snapshot.profile)
+        found = recommend(campaign, trials, belief=proposer.belief, knobs=knobs)
         if found is not None:
             stands = standing(found.best.strategy, known, proposer)
             found = found.model_copy(update={"standing": stands})

@@ -18,11 +18,13 @@ from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
 from autotune.schemas.requests import Budget, BudgetExtension, CampaignChange, CampaignCreate
 from autotune.schemas.trials import FAILURES
+from evaluators.cluster import profile_from_dict
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.fields import as_table, checked
 from search_spaces.machine import Machine
 from search_spaces.transformer import Transformer
 from server.campaign.best import BestSoFar
+from server.campaign.knobs import check_knobs
 from server.campaign.start import machine_digest, program_of
 from server.store.errors import Conflict, NotFound
 from server.store.outcomes import best_so_far
@@ -42,13 +44,15 @@ RESTING = (
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """Counts of a campaign's trials. `trials` are all but the confirmations, in any state."""
+    """Counts of a campaign's trials. `trials` are all but confirmations and knobs', in any
+    state."""
 
     trials: int = 0
     pending: int = 0
     waiting: int = 0
     failures: int = 0
     confirmations: int = 0
+    knob_starts: int = 0
     node_hours: float = 0.0
     surrogate_from: int | None = None
     waits_for: str = ""
@@ -153,15 +157,22 @@ def cancel_campaign(session: Session, campaign_id: int) -> Campaign:
 
 
 def extend_campaign(session: Session, campaign_id: int, extension: BudgetExtension) -> Campaign:
-    """Set new totals of the budget; a finished campaign continues."""
+    """Set new totals of the budget, or knobs to try; a finished campaign continues."""
     row = campaign_row(session, campaign_id, for_update=True)
     _demand(row, "extended", (*WORKED_ON, CampaignState.PAUSED, CampaignState.DONE))
     request = CampaignCreate.model_validate(row.request)
     wanted = extension.model_dump(exclude_none=True)
-    _check_extension(request.budget, wanted)
-    budget = request.budget.model_copy(update=wanted)
-    row.request = request.model_copy(update={"budget": budget}).model_dump(mode="json")
-    if row.state in {CampaignState.DONE, CampaignState.CONFIRMING}:
+    knobs = wanted.pop("knobs", None)
+    if knobs:
+        profile = profile_from_dict(row.profile, source="campaign") if row.profile else None
+        check_knobs(knobs, request, profile)
+    _check_extension(request.budget, wanted, with_knobs=knobs is not None)
+    changed = {"budget": request.budget.model_copy(update=wanted)}
+    changed |= {} if knobs is None else {"knobs": knobs}
+    row.request = request.model_copy(update=changed).model_dump(mode="json")
+    if row.state == CampaignState.DONE and not wanted:
+        change_state(session, row, CampaignState.CONFIRMING, reason=row.reason)
+    elif row.state in {CampaignState.DONE, CampaignState.CONFIRMING} and wanted:
         change_state(session, row, _active_state(row))
     else:
         announce(session, "campaign", campaign_id=row.id)
@@ -226,9 +237,9 @@ def _demand(row: CampaignRow, verb: str, states: Iterable[CampaignState]) -> Non
         raise Conflict("state", row.state, reason, valid=valid)
 
 
-def _check_extension(budget: Budget, wanted: dict[str, Any]) -> None:
-    if not wanted:
-        valid = "at least one of max_trials, max_node_hours, deadline"
+def _check_extension(budget: Budget, wanted: dict[str, Any], *, with_knobs: bool) -> None:
+    if not wanted and not with_knobs:
+        valid = "at least one of max_trials, max_node_hours, deadline, knobs"
         raise InvalidInput("extension", {}, "nothing is extended", valid=valid)
     problems = [
         InvalidInput(name, value, f"the budget has {present} already", valid=f"more than {present}")
@@ -318,11 +329,12 @@ def tallies(session: Session, campaign_ids: Iterable[int]) -> dict[int, Tally]:
     counts = (  # the columns are named as the fields of a tally
         select(
             TrialRow.campaign_id,
-            _count(TrialRow.purpose != "confirmation").label("trials"),
+            _count(TrialRow.purpose.not_in(("confirmation", "knob"))).label("trials"),
             _count(TrialRow.state == "pending").label("pending"),
             _count((TrialRow.state == "pending") & (TrialRow.phase == "waiting")).label("waiting"),
             _count(TrialRow.state.in_(FAILURES)).label("failures"),
             _count(TrialRow.purpose == "confirmation").label("confirmations"),
+            _count(TrialRow.purpose == "knob").label("knob_starts"),
             func.coalesce(func.sum(TrialRow.node_hours), 0.0).label("node_hours"),
             func.min(case((by_surrogate, TrialRow.number))).label("surrogate_from"),
         )

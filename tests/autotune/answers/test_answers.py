@@ -11,14 +11,20 @@ import pytest
 
 from autotune.answers.campaign import model_size, not_started, started_from, surrogate_start
 from autotune.answers.layout import in_words, utilisation
-from autotune.answers.recommendation import saved, training_energy
+from autotune.answers.recommendation import (
+    knob_sentence,
+    runner_up_with_knobs,
+    saved,
+    training_energy,
+)
 from autotune.answers.trial import step_spread, trial_facts, why_chosen
 from autotune.schemas.campaigns import StartedFrom, StartWorth
+from autotune.schemas.knobs import KnobFindings
 from autotune.schemas.recommendations import TrainingCost, TrainingSaving
 from autotune.schemas.wire import TrialPurpose
 from autotune.words.quantities import age, axis_unit, duration, figure, parameters, plural, seconds
 from search_spaces.catalog import load_machine, load_model
-from tests.autotune.recommendation.examples import A, campaign, trial
+from tests.autotune.recommendation.examples import A, B, answer, campaign, trial
 from tests.server.asking import EXPECTED, STRATEGY, asked
 
 FIGURES = {
@@ -215,6 +221,29 @@ def test_what_is_saved_and_what_is_taken_more_are_told_apart() -> None:
     assert saved(saving) == "saves 2 d and takes 300 node-hours more"
     both = saving.model_copy(update={"node_hours": 300.0, "energy_mwh": 1.5})
     assert saved(both) == "saves 2 d, 300 node-hours and 1.50 MWh"
+
+
+def test_knobs_to_use_are_named_with_their_gain() -> None:
+    nothing = KnobFindings(strategy=A, starts=3, node_hours=1.5, results=[])
+    assert knob_sentence(nothing) == "None of the knobs that were tried is adopted."
+    changed = {"settings": {"overlap": False, "bucket": 5}, "gain": 0.031}
+    found = nothing.model_copy(update=changed | {"gain_low": -1e-5, "gain_high": 0.04})
+    words = "Use overlap = off and bucket = 5: 3.1 % faster (80 %: 0.0 % to 4.0 %)."
+    assert knob_sentence(found) == words
+
+
+def test_a_runner_up_that_its_knobs_put_ahead_is_named() -> None:
+    found = KnobFindings(strategy=A, starts=3, node_hours=1.5, results=[], gain=0.0)
+    second = found.model_copy(update={"strategy": B, "settings": {"bucket": 5}, "gain": 0.05})
+    plain = answer([trial(1, A, seconds=1.0), trial(2, B, seconds=2.0)])
+    (behind,) = plain.runners_up
+    level = [behind.model_copy(update={"relative_to_best": 0.99})]
+    both = {"knobs": found, "runner_up_knobs": second, "noise_floor": 0.01}
+    ahead = runner_up_with_knobs(plain.model_copy(update=both | {"runners_up": level}))
+    assert "rank 2 is 4.0 % faster than the best with its own: " in ahead
+    assert "bucket 5" in ahead
+    assert not runner_up_with_knobs(plain.model_copy(update=both))
+    assert not runner_up_with_knobs(plain)
 
 
 def test_a_spread_of_half_a_step_is_no_error_of_a_measurement() -> None:

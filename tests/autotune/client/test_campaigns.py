@@ -13,6 +13,7 @@ from autotune import Client
 from autotune.client.campaign import CampaignHandle, save_archive
 from autotune.client.location import locate
 from autotune.client.patience import Patience
+from autotune.client.question import campaign_request
 from autotune.client.transport import Follower, Transport
 from autotune.errors import ApiError
 from autotune.schemas.choices import CampaignState
@@ -81,6 +82,23 @@ def test_pause_resume_cancel_extend_delete(client: Client) -> None:
     with pytest.raises(ApiError) as gone:
         handle.refresh()
     assert gone.value.status == 404
+
+
+def test_knobs_are_names_or_all_and_a_file_is_read_here(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text("[knob.threads]\n")
+    asked = campaign_request({"model": "tiny", "knobs": "overlap, threads", "knob_file": file})
+    assert asked.knobs == ["overlap", "threads"]
+    assert asked.knob_file == file.read_text()
+    assert campaign_request({"model": "tiny", "knobs": "all"}).knobs == "all"
+    assert "knobs" not in campaign_request({"model": "tiny", "knobs": []}).model_fields_set
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        campaign_request({"model": "tiny", "knob_file": tmp_path / "none.toml"})
+
+
+def test_knobs_of_a_simulated_campaign_are_refused(finished: CampaignHandle) -> None:
+    with pytest.raises(ApiError, match="the simulator has no knobs"):
+        finished.extend(knobs=["overlap"])
 
 
 def test_campaigns_are_listed_newest_first(client: Client, finished: CampaignHandle) -> None:

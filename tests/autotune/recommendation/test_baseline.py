@@ -43,6 +43,12 @@ def test_the_best_is_told_against_the_baseline() -> None:
     assert found.baseline.comparison == sentence
 
 
+def test_starts_of_knobs_do_not_count_as_the_baseline() -> None:
+    ran = [trial(1, A, seconds=2.0, purpose="baseline"), trial(2, B, seconds=1.0)]
+    found = answer([*ran, trial(3, A, seconds=1.5, purpose="knob")])
+    assert found.baseline == answer(ran).baseline
+
+
 def test_options_that_were_not_measured_are_named() -> None:
     line = "--tensor-model-parallel-size 2 --bf16 --tp-comm-overlap --manual-gc --lr 1"
     trials = [trial(1, A, seconds=2.0, purpose="baseline"), trial(2, B, seconds=1.0)]

@@ -9,7 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.measurement.objectives import GROWTH_DENSE
-from autotune.recommendation.recommendation import recommend, strategies_to_confirm
+from autotune.recommendation.ranking import REPEATABILITY, contenders
+from autotune.recommendation.recommendation import (
+    layout_to_repeat,
+    recommend,
+    strategies_to_confirm,
+)
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
 from autotune.search.trial import ATTEMPTS, UNINFORMATIVE
@@ -105,6 +110,28 @@ def test_a_layout_clearly_above_the_confirmed_is_confirmed_too() -> None:
     assert strategies_to_confirm(campaign(confirmations=1), trials) == [B]
     within_noise = [*trials[:2], trial(3, A, seconds=1.205, purpose="confirmation")]
     assert strategies_to_confirm(campaign(confirmations=1), within_noise) == []
+
+
+def test_the_best_layout_is_confirmed_twice() -> None:
+    trials = [trial(1, A, seconds=1.0), trial(2, A, seconds=1.0, purpose="confirmation")]
+    lost = trial(3, A, purpose="confirmation", state=TrialState.NODE_FAIL)
+    again = trial(4, A, seconds=1.01, purpose="confirmation")
+    assert layout_to_repeat(campaign(), trials[:1]) is None
+    assert layout_to_repeat(campaign(), trials) == A
+    assert layout_to_repeat(campaign(), [*trials, lost]) == A
+    assert layout_to_repeat(campaign(), [*trials, lost, again]) is None
+    assert layout_to_repeat(campaign(simulated=True), trials) is None
+    assert layout_to_repeat(campaign(confirmations=0), trials) is None
+
+
+def test_repeated_starts_replace_the_assumed_noise() -> None:
+    trials = [
+        trial(1, A, seconds=1.0, purpose="confirmation"),
+        trial(2, A, seconds=1.0, purpose="confirmation"),
+        trial(3, B, seconds=1.015, purpose="confirmation"),
+    ]
+    assert max(each.uncertainty for each in contenders(campaign(), trials)) < REPEATABILITY
+    assert {each.uncertainty for each in contenders(campaign(), trials[1:])} == {REPEATABILITY}
 
 
 def test_twins_are_confirmed_once_by_the_better() -> None:

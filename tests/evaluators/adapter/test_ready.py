@@ -169,7 +169,7 @@ def test_what_a_trainer_prints_is_read(name: str, tmp_path: Path) -> None:
     assert figures.differs is None
     times = {str(each.step): each.time_s for each in figures.iterations}
     assert times == pytest.approx(sample["times_s"], rel=1e-4)
-    assert figures.last_loss == pytest.approx(sample["loss"])
+    assert figures.losses[-1] == pytest.approx(sample["loss"])
     assert figures.parameters == sample.get("parameters")
     memory = {str(rank): told.peak_memory_gib for rank, told in figures.ranks.items()}
     told = {rank: peak for rank, peak in memory.items() if peak is not None}

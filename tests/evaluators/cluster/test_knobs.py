@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from evaluators.artefacts.job import Launch
 from evaluators.cluster import load_profile, profile_names, read_profile
 from evaluators.cluster.catalog import profile_as_dict, profile_from_dict
-from evaluators.cluster.knobs import knobs_of_profile
+from evaluators.cluster.knobs import knobs_of_profile, profile_of_run, read_knob_file
 from search_spaces.catalog import load_machine, load_model
-from search_spaces.errors import InvalidInputs
+from search_spaces.errors import InvalidInput, InvalidInputs
+from search_spaces.strategy import Strategy
 
 MODEL, FRONTIER = load_model("gpt-22b"), load_machine("frontier")
+STRATEGY = Strategy(
+    tensor_parallel=8,
+    pipeline_parallel=1,
+    micro_batch_size=1,
+    gradient_accumulation_steps=4,
+    zero_stage=1,
+    num_nodes=2,
+)
 TUNER = """
 [slurm]
 account = "abc123"
@@ -22,6 +33,12 @@ values = ["default", "/shared/tuner.csv"]
 numerics = "reordered"
 set = { "$NCCL_TUNER_CONFIG_FILE" = "{None if tuner == 'default' else tuner}" }
 """
+
+
+def run(strategy: Strategy) -> Launch:
+    return Launch(
+        transformer=MODEL, machine=FRONTIER, strategy=strategy, name="run", evaluator="slurm"
+    )
 
 
 SITES = [name for name in profile_names() if name != "generic"]
@@ -63,3 +80,35 @@ def test_an_invalid_knob_is_refused(
         read_profile(path)
     problems = {each.field: str(each) for each in raised.value.problems}
     assert reason in problems[field], problems
+
+
+def test_a_run_has_what_its_knobs_set(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('knobs_from = ["binding"]\n' + TUNER)
+    profile, strategy = read_profile(path), STRATEGY
+    assert profile_of_run(profile, run(strategy)) == profile
+    chosen = (("cpu_binding", "cores"), ("tuner", "/shared/tuner.csv"), ("unknown", 1))
+    changed = profile_of_run(profile, run(replace(strategy, settings=chosen)))
+    assert changed.environment.variables["NCCL_TUNER_CONFIG_FILE"] == "/shared/tuner.csv"
+    assert "--cpu-bind=cores" in changed.tasks.srun
+    usual = (("cpu_binding", "default"), ("tuner", "default"))
+    assert profile_of_run(profile, run(replace(strategy, settings=usual))) == profile
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("knob = 1", "knob"),
+        ("[knobs.tuner]", "knob_file"),
+        ("[knob", "knob_file"),
+        (
+            TUNER.partition("[knob")[1] + TUNER.partition("[knob")[2].replace("$N", "N"),
+            "knob.tuner.set",
+        ),
+    ],
+)
+def test_an_invalid_file_of_knobs_is_refused(text: str, field: str) -> None:
+    with pytest.raises((InvalidInput, InvalidInputs)) as refused:
+        read_knob_file(text)
+    problems = getattr(refused.value, "problems", [refused.value])
+    assert problems[0].field.startswith(field)

@@ -128,6 +128,18 @@ def test_a_campaign_that_had_started_goes_on_running(store: Store) -> None:
     assert extended.request.budget == new
 
 
+def test_knobs_are_tried_on_a_finished_campaign(store: Store) -> None:
+    campaign = created(store, evaluator="local", machine="local", model="tiny")
+    moved(store, campaign.id, CampaignState.DONE, reason="Budget spent: 1 trial.")
+    extended = write(store, extend_campaign, campaign.id, BudgetExtension(knobs=["overlap"]))
+    assert (extended.state, extended.reason) == (CampaignState.CONFIRMING, "Budget spent: 1 trial.")
+    assert extended.request.knobs == ["overlap"]
+    more = BudgetExtension(knobs="all", max_node_hours=9.0)
+    assert write(store, extend_campaign, campaign.id, more).state is CampaignState.QUEUED
+    with pytest.raises(InvalidInput, match="this knob"), store.transaction() as session:
+        extend_campaign(session, campaign.id, BudgetExtension(knobs=["overlp"]))
+
+
 def test_an_extension_has_to_extend(store: Store) -> None:
     campaign = created(store, budget={"max_trials": 6})
     for extension in (

@@ -18,6 +18,7 @@ from autotune.schemas.trials import TrialMetrics
 from autotune.schemas.wire import TrialPurpose
 from autotune.search import belief_without_start
 from server.cache import Cache
+from server.campaign.best import ended_trials
 from server.campaign.start import belief_of_campaign, versions_of
 from server.store import Store
 from server.store.campaign_list import CampaignList, refresh_best
@@ -97,6 +98,15 @@ def test_the_best_is_what_is_recommended(store: Store) -> None:
         campaign = read(store, get_campaign, number)
         assert campaign.best_objective == pytest.approx(best), trials
         assert campaign.fastest_objective == pytest.approx(fastest), trials
+
+
+def test_ended_starts_of_knobs_are_counted(store: Store) -> None:
+    starts: list[Told] = [(1, "search", 6.0), (1, "confirmation", 5.9), (1, "knob", 6.1)]
+    number = told(store, starts)
+    assert ended_trials(read(store, get_campaign, number)) == len(starts)
+    with store.transaction() as session:
+        insert_trials(session, campaign_row(session, number), [new_trial(purpose="knob")])
+    assert ended_trials(read(store, get_campaign, number)) == len(starts)
 
 
 FEW = {1: 5.0, 2: 4.0}

@@ -1,0 +1,170 @@
+"""The knobs of a campaign, and their next start after its layouts are confirmed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import takewhile
+from typing import Any
+
+from autotune.knobs.phase import (
+    CONCLUSIVE,
+    at_size,
+    knob_trials,
+    next_start,
+    start_node_hours,
+    starts_of,
+    with_settings,
+)
+from autotune.knobs.question import KnobQuestion, Settings
+from autotune.recommendation.projected import all_contenders, nodes_at_hand
+from autotune.recommendation.ranking import level_runner_up
+from autotune.recommendation.recommendation import planned_node_hours, training_cost
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.predictions import LIKELY_TO_FIT
+from autotune.schemas.requests import CampaignCreate, Knobs
+from autotune.schemas.trials import Trial
+from autotune.search import Proposer, reason_to_stop, search_trials
+from autotune.search.trial import ATTEMPTS
+from evaluators.cluster import ClusterProfile, profile_from_dict
+from evaluators.program.support import knob_options, knobs_of_program
+from search_spaces.errors import InvalidInput
+from search_spaces.knob import Knob
+from search_spaces.program import ProgramCapabilities
+from search_spaces.rules import findings
+from search_spaces.strategy import Strategy
+from server.campaign.protocol import knob_iterations
+from server.campaign.scheduling import NextTrials, NodeHours
+
+SIZES = (2.0, 0.5)
+"""Of the layout's micro-batch size: the first that can run is the other one."""
+
+
+def knobs_of_campaign(
+    request: CampaignCreate, profile: Mapping[str, Any] | None
+) -> dict[str, Knob]:
+    """Return the knobs that a campaign tries.
+
+    Args:
+        profile: of its cluster or trainer, as stored with the campaign.
+    """
+    cluster = profile_from_dict(profile, source="campaign") if profile else None
+    known = knobs_of_program(cluster)
+    if request.knobs == "all":
+        return known
+    return {name: known[name] for name in request.knobs if name in known}
+
+
+def check_knobs(knobs: Knobs, request: CampaignCreate, profile: ClusterProfile | None) -> None:
+    """Raise InvalidInput for knobs that the trainer and the cluster do not have."""
+    if knobs and request.evaluator == "simulated":
+        valid = "the local, slurm or ray evaluator"
+        raise InvalidInput("knobs", knobs, "the simulator has no knobs", valid=valid)
+    known = knobs_of_program(profile)
+    for name in () if knobs == "all" else knobs:
+        if name not in known:
+            reason = "neither the trainer nor the cluster has this knob"
+            raise InvalidInput("knobs", name, reason, valid=", ".join(["all", *known]))
+
+
+def next_knob_start(
+    campaign: Campaign,
+    trials: Sequence[Trial],
+    proposer: Proposer,
+    knobs: Mapping[str, Knob],
+    program: ProgramCapabilities,
+    *,
+    now: datetime,
+    ended: NextTrials,
+) -> NextTrials:
+    """Return the next start of the best layout, then of a runner-up level with it, with or without
+    a knob; `ended` if all is decided.
+
+    One at a time, so that all have the same nodes if they can. Node-hours and the deadline limit
+    them; the number of trials does not.
+    """
+    for layout in _layouts(campaign, trials, proposer) if knobs else ():
+        own = knob_trials(trials, layout, knobs)
+        question = _question(campaign, trials, proposer, knobs, program, layout=layout)
+        planned = next_start(starts_of(own, timed_steps=knob_iterations(campaign)), question)
+        if planned is None:
+            continue
+        if (end := _reason_to_end(campaign, trials, own, now=now)) is not None:
+            before = ended.phase_ends or ""
+            reason = f"{before.rstrip('.')}; " if before else ""
+            return NextTrials(phase_ends=f"{reason}knobs are not decided: {end}")
+        strategy = with_settings(at_size(layout, planned.micro_batch_size), planned.settings)
+        return NextTrials(strategies=(strategy,), purpose="knob")
+    return ended
+
+
+def _reason_to_end(
+    campaign: Campaign,
+    trials: Sequence[Trial],
+    own: Sequence[tuple[Trial, Settings]],
+    *,
+    now: datetime,
+) -> str | None:
+    node_hours = NodeHours(campaign, trials).committed
+    end = reason_to_stop(campaign.request.budget, trials=0, node_hours=node_hours, now=now)
+    lost = sum(1 for _ in takewhile(lambda t: t[0].state not in CONCLUSIVE, reversed(own)))
+    if end is None and lost >= ATTEMPTS:
+        return f"{lost} starts in a row did not run to their end"
+    return end
+
+
+def _question(
+    campaign: Campaign,
+    trials: Sequence[Trial],
+    proposer: Proposer,
+    knobs: Mapping[str, Knob],
+    program: ProgramCapabilities,
+    *,
+    layout: Strategy,
+) -> KnobQuestion:
+    model, machine = campaign.model, campaign.machine
+    options = tuple(knob_options(layout, knobs, model, machine, program))
+    sizes = [layout.micro_batch_size]
+    if any(option.reopens for option in options):
+        sizes += _other_size(campaign, layout, trials, proposer, program)
+    training = training_cost(campaign, trials, belief=proposer.belief)
+    return KnobQuestion(
+        options=options,
+        micro_batch_sizes=tuple(sizes),
+        start_node_hours=start_node_hours(layout, trials),
+        training_node_hours=planned_node_hours(campaign, training),
+        seed=campaign.request.seed,
+    )
+
+
+def _layouts(campaign: Campaign, trials: Sequence[Trial], proposer: Proposer) -> list[Strategy]:
+    ranked = all_contenders(campaign, trials, belief=proposer.belief)
+    if not ranked or ranked[0].projection or ranked[0].failed_confirmation:
+        return []
+    level = (ranked[0], level_runner_up(ranked))
+    strategies = [each.strategy for each in level if each is not None]
+    return [each for each in strategies if each.num_nodes <= nodes_at_hand(campaign)]
+
+
+def _other_size(
+    campaign: Campaign,
+    layout: Strategy,
+    trials: Sequence[Trial],
+    proposer: Proposer,
+    program: ProgramCapabilities,
+) -> list[int]:
+    """Return another micro-batch size that runs and probably fits, at the same global batch; empty
+    if there is none."""
+    samples = layout.micro_batch_size * layout.gradient_accumulation_steps
+    for factor in SIZES:
+        size = layout.micro_batch_size * factor
+        if size < 1 or size % 1 or samples % size:
+            continue
+        other = at_size(layout, int(size))
+        found = findings(other, campaign.model, campaign.machine, program=program)
+        if any(each.severity == "refuse" for each in found):
+            continue
+        [expected] = proposer.expect([other], search_trials(trials))
+        if expected.expected.fit_probability >= LIKELY_TO_FIT:
+            return [int(size)]
+    return []

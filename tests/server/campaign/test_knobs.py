@@ -1,0 +1,174 @@
+"""The next start of a campaign's knobs, from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from autotune.schemas.campaigns import Campaign
+from autotune.schemas.choices import TrialState
+from autotune.schemas.requests import CampaignCreate
+from autotune.schemas.trials import Trial
+from autotune.search import CampaignBelief
+from evaluators.cluster import ClusterProfile, profile_as_dict
+from evaluators.cluster.knobs import read_knob_file
+from search_spaces.errors import InvalidInput
+from search_spaces.strategy import Strategy
+from server.campaign.knobs import check_knobs, knobs_of_campaign, next_knob_start
+from server.campaign.scheduling import NextTrials
+from server.campaign.start import space_of_campaign
+from server.campaign.worth import proposer_of, trial_cost
+from tests.autotune import records
+from tests.autotune.recommendation.examples import trial
+from tests.autotune.records import request
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+ENDED = NextTrials(phase_ends="Budget spent: 1 trial.")
+OWN = """
+[knob.stream]
+meaning = "streams of copies"
+values = [1, 2]
+numerics = "identical"
+when = "data_parallel > 1"
+set = { "$STREAMS" = "{stream}" }
+
+[knob.rank_order]
+meaning = "of ranks in a ring, which one rank does not have"
+values = ["default", "snake"]
+numerics = "reordered"
+when = "world_size == 1"
+set = { "$RING" = "{rank_order}" }
+
+[knob.dense]
+meaning = "a kernel whose worth depends on the size"
+values = [false, true]
+numerics = "identical"
+reopens = true
+set = { "$DENSE" = "{dense}" }
+conflicts = [{ when = "dense and zero_stage == 3", because = "it needs whole weights" }]
+"""
+LAYOUT = Strategy(
+    tensor_parallel=1,
+    pipeline_parallel=1,
+    micro_batch_size=2,
+    gradient_accumulation_steps=4,
+    zero_stage=2,
+    num_nodes=1,
+    activation_checkpointing="none",
+)
+PROFILE = ClusterProfile(name="local", knob=read_knob_file(OWN))
+
+
+def campaign(**changes: Any) -> Campaign:
+    fields: dict[str, Any] = {"evaluator": "local", "knobs": "all", "knob_file": OWN, "nodes": 1}
+    budget = {"max_trials": 1, "train_tokens": 1e12} | changes.pop("budget", {})
+    wanted = request(**fields | {"budget": budget} | changes)
+    return records.campaign(request=wanted, simulated=False)
+
+
+def next_of(subject: Campaign, trials: list[Trial]) -> NextTrials:
+    profile = profile_as_dict(PROFILE)
+    space = space_of_campaign(subject.request, subject.model, subject.machine, profile=profile)
+    belief, cost = CampaignBelief.over(space), trial_cost(subject, trials)
+    return next_knob_start(
+        subject,
+        trials,
+        proposer_of(subject, space, belief=belief, cost=cost),
+        knobs_of_campaign(subject.request, profile),
+        space.program,
+        now=NOW,
+        ended=ENDED,
+    )
+
+
+def confirmed(layout: Strategy = LAYOUT) -> list[Trial]:
+    return [
+        trial(1, layout, seconds=1.0, probes=(2, 4)),
+        trial(2, layout, seconds=1.0, purpose="confirmation", node_hours=0.1),
+        trial(3, layout, seconds=1.0, purpose="confirmation", node_hours=0.1),
+    ]
+
+
+def carried_out(
+    subject: Campaign, gains: dict[str, float], rows: Sequence[Trial] = ()
+) -> tuple[list[Trial], NextTrials]:
+    trials = [*rows] or confirmed()
+    while (following := next_of(subject, trials)).strategies:
+        (strategy,) = following.strategies
+        assert following.purpose == "knob"
+        rate = 1.0 + sum(gains.get(name, 0.0) for name, _ in strategy.settings)
+        trials.append(trial(len(trials) + 1, strategy, seconds=1.0 / rate, purpose="knob"))
+        assert len(trials) < 60
+    return trials, following
+
+
+def test_knobs_that_apply_are_tried_until_all_is_decided() -> None:
+    trials, last = carried_out(campaign(), {"stream": 0.05})
+    tried = {name for each in trials[3:] for name, _ in each.strategy.settings}
+    assert {"stream", "dense", "overlap"} <= tried
+    assert "rank_order" not in tried, "it changes nothing with two ranks"
+    assert trials[3].strategy == LAYOUT, "the baseline comes first"
+    assert last == ENDED
+
+
+def test_named_knobs_only_and_both_sizes_where_the_sign_depends() -> None:
+    trials, _ = carried_out(campaign(knobs=["dense"]), {})
+    assert {name for each in trials[3:] for name, _ in each.strategy.settings} == {"dense"}
+    sizes = {
+        (t.strategy.micro_batch_size, t.strategy.gradient_accumulation_steps) for t in trials[3:]
+    }
+    assert sizes == {(2, 4), (1, 8)}, "twice the size would not fit"
+
+
+def test_a_conflict_with_the_layout_is_not_tried() -> None:
+    whole = replace(LAYOUT, zero_stage=3)
+    assert next_of(campaign(knobs=["dense"]), confirmed(whole)) == ENDED
+
+
+def test_a_runner_up_level_with_the_best_is_tried_too() -> None:
+    other = replace(LAYOUT, zero_stage=1)
+    rows = [*confirmed(), trial(4, other, seconds=1.001, purpose="confirmation")]
+    trials, _ = carried_out(campaign(knobs=["dense"]), {}, rows)
+    stages = [each.strategy.zero_stage for each in trials[4:]]
+    assert stages == sorted(stages, reverse=True), "the best first"
+    assert set(stages) == {1, 2}
+    behind = [*confirmed(), trial(4, other, seconds=1.1, purpose="confirmation")]
+    trials, _ = carried_out(campaign(knobs=["dense"]), {}, behind)
+    assert {each.strategy.zero_stage for each in trials[4:]} == {2}
+
+
+def test_without_knobs_or_a_layout_nothing_starts() -> None:
+    assert next_of(campaign(knobs=[]), confirmed()) == ENDED
+    assert next_of(campaign(), []) == ENDED
+
+
+def test_node_hours_limit_the_starts() -> None:
+    spent = campaign(budget={"max_node_hours": 0.5})
+    ends = next_of(spent, confirmed()).phase_ends or ""
+    assert ends.startswith("Budget spent: 1 trial; knobs are not decided: ")
+
+
+def test_starts_that_are_lost_end_the_phase() -> None:
+    lost = [
+        trial(number, LAYOUT, purpose="knob", state=TrialState.NODE_FAIL) for number in (4, 5, 6)
+    ]
+    assert next_of(campaign(), [*confirmed(), *lost[:2]]).strategies == (LAYOUT,)
+    ends = next_of(campaign(), [*confirmed(), *lost]).phase_ends or ""
+    assert "3 starts in a row did not run to their end" in ends
+
+
+@pytest.mark.parametrize(
+    ("knobs", "evaluator", "reason"),
+    [("all", "simulated", "the simulator has no knobs"), (["dens"], "local", "this knob")],
+)
+def test_knobs_that_do_not_exist_are_refused(knobs: Any, evaluator: str, reason: str) -> None:
+    wanted = CampaignCreate.model_validate(
+        {"model": "tiny", "machine": "local", "evaluator": evaluator}
+    )
+    with pytest.raises(InvalidInput, match=reason) as refused:
+        check_knobs(knobs, wanted, PROFILE)
+    assert refused.value.field == "knobs"
