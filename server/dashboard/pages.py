@@ -15,7 +15,7 @@ from autotune.schemas.explanations import Explanation
 from autotune.schemas.recommendations import Recommendation
 from autotune.words.dimensions import capitalised
 from autotune.words.failures import commands_to_try_again, common_failure
-from autotune.words.quantities import age, count, duration, plural
+from autotune.words.quantities import age, count, duration, listed, plural
 from server.api.trials import log_file, tail
 from server.dashboard.bundle import bundle_name
 from server.dashboard.trial_table import (
@@ -110,7 +110,7 @@ def times_shown(campaign: Campaign) -> tuple[str, str] | None:
 def searched(campaign: Campaign) -> int:
     """Return the number of search trials that have finished.
 
-    During confirmation, only confirmations are pending.
+    During confirmation, only confirmations and starts of knobs are pending.
     """
     confirming = campaign.state is CampaignState.CONFIRMING
     return campaign.trials - (0 if confirming else campaign.pending)
@@ -132,15 +132,19 @@ def progress_text(campaign: Campaign) -> str:
     pending += f", {count(campaign.waiting)} waiting for nodes" if campaign.waiting else ""
     so_far = f"{count(searched(campaign))} of {count(campaign.request.budget.max_trials)} trials"
     confirmed = campaign.confirmations - campaign.pending
-    again = f" and {plural(campaign.confirmations, 'confirmation')}"
+    again = f"measuring the best once more: {count(confirmed)} finished"
+    starts = plural(campaign.knob_starts, "start")
+    after = [plural(campaign.confirmations, "confirmation")] if campaign.confirmations else []
+    after += [f"{starts} of knobs"] if campaign.knob_starts else []
     return {
         CampaignState.QUEUED: "Waiting for a runner to take it up",
         CampaignState.RUNNING: f"{so_far} finished, {pending}",
-        CampaignState.CONFIRMING: f"{trials} searched; measuring the best once more: "
-        f"{count(confirmed)} finished, {pending}",
+        CampaignState.CONFIRMING: f"{trials} searched; "
+        + (f"trying knobs on the best: {starts} so far" if campaign.knob_starts else again)
+        + f", {pending}",
         CampaignState.PAUSED: f"Paused after {so_far}",
-        CampaignState.DONE: f"{'Ended' if nothing_ran(campaign) else 'Done'}: {trials}"
-        + (again if campaign.confirmations else ""),
+        CampaignState.DONE: f"{'Ended' if nothing_ran(campaign) else 'Done'}: "
+        + listed([trials, *after]),
         CampaignState.CANCELLED: f"Cancelled after {so_far}",
         CampaignState.FAILED: f"Failed after {so_far}",
         CampaignState.IMPORTED: f"Imported: {plural(campaign.trials, 'run')}",

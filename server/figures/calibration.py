@@ -82,7 +82,7 @@ class CalibrationFigure(DrawnFigure):
 
     @classmethod
     def of(cls, source: FigureSource) -> CalibrationFigure:
-        points = [point for trial in source.trials if (point := _timed(trial)) is not None]
+        points = [point for trial in source.layouts if (point := _timed(trial)) is not None]
         timed = [point for point in points if point.error is not None]
         covered = sum(bool(point.within) for point in timed)
         errors = [abs(point.error) for point in timed if point.error is not None]
@@ -102,7 +102,7 @@ class CalibrationFigure(DrawnFigure):
 
     @classmethod
     def missing(cls, source: FigureSource) -> str:
-        if any(_timed(trial) is not None for trial in source.trials):
+        if any(_timed(trial) is not None for trial in source.layouts):
             return ""
         return "no trial of which something was predicted has ended yet"
 

@@ -13,6 +13,7 @@ from autotune.schemas.figures import FigureOffer
 from server.figures.calibration import CalibrationFigure
 from server.figures.figure import DrawnFigure
 from server.figures.importance import ImpactFigure
+from server.figures.knobs import KnobsFigure
 from server.figures.layout_map import USUAL_AXES, LayoutMapFigure
 from server.figures.parallel import FailedLines, ParallelFigure
 from server.figures.pareto import ParetoFigure
@@ -30,6 +31,7 @@ AnyFigure = Annotated[
     | ParallelFigure
     | ParetoFigure
     | ScalingFigure
+    | KnobsFigure
     | CalibrationFigure,
     Field(discriminator="kind"),
 ]

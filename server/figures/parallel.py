@@ -485,7 +485,7 @@ def _plotted(source: FigureSource) -> list[PlottedTrial]:
     objective = source.campaign.request.objective
     ended = [
         (objective_of(trial, objective), trial)
-        for trial in source.trials
+        for trial in source.layouts
         if trial.state not in NOT_DRAWN and trial.stands_for_nodes is None
     ]
     ended.sort(key=lambda each: (each[0] is not None, each[0] or 0.0, -each[1].number))

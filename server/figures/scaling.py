@@ -100,7 +100,7 @@ def series_of(source: FigureSource) -> list[ScalingSeries]:
     which it ran: measured if a trial ran it, otherwise predicted by the campaign's calibration."""
     assert source.recommendation is not None
     strategy, belief = source.recommendation.best.strategy, source.belief
-    measured, failed = measured_steps(source.trials), failed_steps(source.trials)
+    measured, failed = measured_steps(source.layouts), failed_steps(source.layouts)
     ran = {each.num_nodes for each in (*measured, *failed) if _layout(each) == _layout(strategy)}
     return scaling_series(
         belief.calibration,

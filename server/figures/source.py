@@ -11,6 +11,7 @@ from typing import Any
 
 from autotune.calibration import Calibration
 from autotune.explanation.rates import BelievedRates
+from autotune.knobs.phase import without_knobs
 from autotune.recommendation.projected import all_contenders
 from autotune.recommendation.ranking import Contender
 from autotune.recommendation.recommendation import recommend
@@ -23,6 +24,7 @@ from autotune.search import CampaignBelief, SearchTrial, ended_of, search_trials
 from autotune.search.trial import merged
 from search_spaces.program import ProgramCapabilities
 from search_spaces.space import SearchSpace
+from server.campaign.knobs import knobs_of_campaign
 from server.campaign.start import (
     belief_of_campaign,
     program_of_campaign,
@@ -126,7 +128,12 @@ class FigureSource:
 
     @cached_property
     def measured(self) -> list[Trial]:
-        return [t for t in self.trials if t.state is TrialState.OK and t.metrics is not None]
+        return [t for t in self.layouts if t.state is TrialState.OK and t.metrics is not None]
+
+    @cached_property
+    def layouts(self) -> list[Trial]:
+        """The trials of layouts: all but knobs'."""
+        return without_knobs(self.trials)
 
     @cached_property
     def ended(self) -> list[Trial]:
@@ -143,4 +150,6 @@ class FigureSource:
 
     @cached_property
     def recommendation(self) -> Recommendation | None:
-        return recommend(self.campaign, self.ended, belief=self.belief.of_campaign)
+        knobs = knobs_of_campaign(self.campaign.request, self.belief.profile)
+        belief = self.belief.of_campaign
+        return recommend(self.campaign, self.ended, belief=belief, knobs=knobs)

@@ -286,7 +286,7 @@ class TrajectoryFigure(DrawnFigure):
 
     @classmethod
     def of(cls, source: FigureSource, *, by: Axis = "trial") -> TrajectoryFigure:
-        series = trajectory(source.campaign, source.trials, by=by)
+        series = trajectory(source.campaign, source.layouts, by=by)
         steps = {step.number: step for step in series.best}.values()
         rows = [[str(step.number), figure(step.objective), step.strategy] for step in steps]
         return cls._of_campaign(

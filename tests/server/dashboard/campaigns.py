@@ -12,6 +12,9 @@ import numpy as np
 from sqlalchemy import update
 
 from autotune.cost_model import estimate
+from autotune.knobs.phase import at_size, with_settings
+from autotune.knobs.question import Settings as KnobSettings
+from autotune.measurement.metrics import AccumulationMeasurement
 from autotune.prediction.campaign import check_campaign
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
@@ -39,6 +42,33 @@ from server.store.trials import (
 SURELY_FITS = 0.7
 SURELY_TOO_BIG = 1.6
 """Shares of the memory that no simulated machine's constants turn round."""
+
+WITH_KNOBS: dict[str, Any] = {
+    "model": "gpt-1.4b",
+    "evaluator": "slurm",
+    "slurm": {"profile": "frontier"},
+    "knobs": ["overlap", "reduce_bucket", "allgather_bucket"],
+    "space": {
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "micro_batch_size": [1, 2],
+        "gradient_accumulation_steps": 8,
+        "zero_stage": 1,
+        "num_nodes": 4,
+    },
+}
+LOSSES = tuple(11.0 - step / 10 for step in range(20))
+OTHER_LOSSES = (*LOSSES[:5], *(loss * 1.004 for loss in LOSSES[5:]))
+OVERLAP, BUCKET = ("overlap", False), ("reduce_bucket", 50_000_000)
+KNOB_STARTS: tuple[tuple[KnobSettings, tuple[float, ...]], ...] = (
+    ((), (10.0, 10.02, 9.99, 10.01, 10.0)),
+    ((OVERLAP,), (9.61, 9.6, 9.62)),
+    ((BUCKET,), (9.8, 9.81, 9.79)),
+    ((("reduce_bucket", 90_000_000),), (9.7, 9.71)),
+    ((("allgather_bucket", 50_000_000),), (9.99,)),
+    ((OVERLAP, BUCKET), (9.44, 9.45)),
+)
+"""Iteration times in seconds of starts with knobs."""
 
 
 class Campaigns:
@@ -187,6 +217,49 @@ class Campaigns:
         again = self.start(campaign, list(best)[:3], purpose="confirmation")
         self.finish(campaign, again)
         self.move(campaign, CampaignState.DONE, reason="Budget spent: 22 trials.")
+        return self.read(campaign)
+
+    def measured(
+        self,
+        campaign: Campaign,
+        strategy: Strategy,
+        purpose: TrialPurpose,
+        *times_s: float,
+        **how: Any,
+    ) -> None:
+        """A trial of a real campaign for each iteration time."""
+        gas = strategy.gradient_accumulation_steps
+        for time_s, trial in zip(
+            times_s, self.start(campaign, [strategy] * len(times_s), purpose=purpose), strict=True
+        ):
+            measurement = AccumulationMeasurement(
+                gradient_accumulation_steps=gas, iteration_times_s=(time_s,) * 3
+            )
+            usual: dict[str, Any] = {"measurements": (measurement,), "first_losses": LOSSES}
+            self.end(campaign, trial, TrialState.OK, peak_memory_gib=(40.0,), **usual | how)
+
+    def with_knobs(self, *, state: CampaignState = CampaignState.DONE) -> Campaign:
+        """A real campaign that tried knobs: without overlap and with a small bucket it is faster,
+        another bucket changes the losses, and one crashes. With the other micro-batch size it is
+        slower without overlap."""
+        campaign = self.running(**WITH_KNOBS)
+        layout = next(
+            s for s in self.strategies(campaign, 9, fitting=True) if s.micro_batch_size == 2
+        )
+        self.measured(campaign, at_size(layout, 1), "baseline", 12.0)
+        self.measured(campaign, layout, "search", 10.0)
+        self.measured(campaign, layout, "confirmation", 10.0, 10.03)
+        for settings, times_s in KNOB_STARTS:
+            losses = OTHER_LOSSES if ("reduce_bucket", 90_000_000) in settings else LOSSES
+            strategy = with_settings(layout, settings)
+            self.measured(campaign, strategy, "knob", *times_s, first_losses=losses)
+        too_large = with_settings(layout, (("allgather_bucket", 1_000_000_000),))
+        [failed] = self.start(campaign, [too_large], purpose="knob")
+        self.end(campaign, failed, TrialState.CRASHED, error="out of host memory")
+        other = at_size(layout, 1)
+        self.measured(campaign, other, "knob", 11.0, 11.01)
+        self.measured(campaign, with_settings(other, (OVERLAP,)), "knob", 11.3, 11.31)
+        self.move(campaign, state)
         return self.read(campaign)
 
     def many(self, trials: int) -> Campaign:

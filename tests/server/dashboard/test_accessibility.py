@@ -58,7 +58,7 @@ def test_nothing_is_found_on_any_page(service: Service, own_service: Service, pa
     done, many = made.done(ok=8, too_big=4), made.many(300)
     failed = made.running(ok=0, too_big=5)
     made.move(failed, CampaignState.DONE, reason="Budget spent: 5 trials.")
-    fresh = made.create()
+    fresh, tuned = made.create(), made.with_knobs()
     addresses = [
         own_service.url,
         *(
@@ -73,7 +73,7 @@ def test_nothing_is_found_on_any_page(service: Service, own_service: Service, pa
                 "/group",
                 f"/compare?ids={done.id},{failed.id}",
                 "/campaigns/999999",
-                *(f"/campaigns/{each.id}" for each in (done, many, failed, fresh)),
+                *(f"/campaigns/{each.id}" for each in (done, many, failed, fresh, tuned)),
                 *(f"/campaigns/{done.id}?tab={tab}#{tab}" for tab in ("why", "space", "launch")),
                 *(f"/campaigns/{each.id}?tab=trials#trials" for each in (done, failed)),
             )

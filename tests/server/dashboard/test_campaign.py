@@ -393,3 +393,40 @@ def test_budget_is_extended(service: Service, visit: Open, faults: list[Faults])
     page.get_by_role("button", name="Extend", exact=True).click()
     expect(page.locator("#summary .head .state")).to_have_text("running")
     assert service.campaigns.read(campaign).request.budget.max_trials == 50
+
+
+def test_knobs_are_shown_with_their_gains_and_the_noise(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.with_knobs()
+    page = explained(visit(f"{service.url}/campaigns/{campaign.id}", width=390))
+    knobs = page.locator("#part-knobs")
+    expect(knobs).to_contain_text("Use overlap = off and reduce_bucket = 50000000: 5.9 % faster")
+    expect(knobs).to_contain_text("The launch files have them.")
+    expect(knobs.locator("tbody tr")).to_have_count(5)
+    expect(knobs.locator("tbody tr").last).to_contain_text("A start failed.")
+    expect(page.locator("[data-figure=knobs] canvas")).to_be_visible()
+    more = page.locator("#part-more")
+    expect(more).to_contain_text(re.compile(r"Differences below 0\.\d % are noise here\."))
+    expect(more.locator(".claims")).to_contain_text(
+        "bf16, 87,381 tokens/s"
+    )  # without knobs' starts
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_text("Details").first.click()
+    expect(page.locator(".about")).to_contain_text(
+        "2 trials, 2 confirmations and 21 starts of knobs"
+    )
+    assert page.evaluate(UNNAMED) == []
+
+
+def test_starts_of_knobs_are_marked_and_counted(service: Service, visit: Open) -> None:
+    campaign = service.campaigns.with_knobs(state=CampaignState.CONFIRMING)
+    page = visit(f"{service.url}/campaigns/{campaign.id}#trials")
+    expect(page.locator(".progress")).to_contain_text(
+        "2 trials searched; trying knobs on the best: 21 starts so far, 0 running"
+    )
+    page.get_by_label("Purpose").select_option("knob")
+    rows = page.locator("#trial-rows tr.trial")
+    expect(rows).to_have_count(21)
+    expect(rows.first.locator(".outcome")).to_contain_text("knob")
+    expect(rows.first).to_contain_text("overlap off")
+    rows.first.locator(".open").click()
+    expect(page.locator(".detail-body .chosen")).to_contain_text("A start of the best layout with")

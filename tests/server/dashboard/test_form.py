@@ -64,7 +64,7 @@ def test_form_checks_and_submits(service: Service, visit: Open, faults: list[Fau
     expect(page.locator("#report-left-out-list")).to_contain_text(
         re.compile(r"higher rate|times the rate")
     )
-    page.get_by_text("Measurement, seed and name").click()
+    page.get_by_text("Measurement, knobs, seed and name").click()
     page.get_by_label("Name", exact=True).fill("from the form")
     page.get_by_role("button", name="Start the campaign").click()
     page.wait_for_url(re.compile(r"/campaigns/\d+$"))
@@ -103,6 +103,22 @@ def test_form_takes_an_own_shape_and_dimensions(
     assert request.space.flash_attention is True
     assert request.budget.train_tokens == 1.4e12
     assert request.space.micro_batch_size == 4
+
+
+def test_form_takes_knobs_and_own_ones(service: Service, visit: Open, faults: list[Faults]) -> None:
+    page = visit(f"{service.url}/campaigns/new")
+    faults[0].expect(HALF_TYPED)
+    page.get_by_text("Measurement, knobs, seed and name").click()
+    page.get_by_label("Own knobs").fill("[knob")
+    page.get_by_label("Knobs", exact=True).fill("overlap, none")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-knob_file")).to_contain_text("not TOML")
+    page.get_by_label("Own knobs").fill("")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#error-knobs")).to_contain_text("valid: all, overlap, ")
+    page.get_by_label("Knobs", exact=True).fill("overlap, reduce_bucket")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#report")).to_contain_text("Layouts to try")
 
 
 def test_form_takes_a_mixture_from_its_configuration(

@@ -52,6 +52,20 @@ def test_values_other_than_defaults_are_written_as_a_user_would() -> None:
     }
 
 
+def test_a_copy_keeps_its_knobs() -> None:
+    asked = {"model": "tiny", "machine": "local", "evaluator": "local"}
+    assert set(inputs(CampaignCreate.model_validate(asked))) == set(asked)
+    own = "[knob.threads]\nvalues = [1, 2]\n"
+    request = CampaignCreate.model_validate(
+        asked | {"knobs": ["overlap", "threads"], "knob_file": own}
+    )
+    told = inputs(request)
+    assert (told["knobs"], told["knob_file"]) == ("overlap, threads", own)
+    assert (
+        CampaignCreate.model_validate({**request.model_dump(), "knobs": told["knobs"]}) == request
+    )
+
+
 def test_tables_of_a_shape_are_one_input_each() -> None:
     experts = {"num_experts": 8, "top_k": 2, "ffn_hidden_size": 256}
     shape = {"num_layers": 4, "hidden_size": 128, "num_attention_heads": 4, "experts": experts}

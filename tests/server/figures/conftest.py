@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import TrialState
+from autotune.schemas.choices import FigureKind, TrialState
 from server.figures.source import FigureSource, SpaceBelief
 from server.settings import Settings
 from server.store.campaigns import get_campaign
@@ -49,6 +49,18 @@ def done(stages: Stages) -> FigureSource:
     """A finished campaign, on two numbers of nodes."""
     fields: dict[str, Any] = {"space": {"tensor_parallel": [1, 2, 4, 8], "num_nodes": [2, 4]}}
     return stages.source(stages.done(ok=16, too_big=6, **fields))
+
+
+@pytest.fixture(scope="session")
+def tuned(stages: Stages) -> FigureSource:
+    """A finished campaign of real trials that tried knobs."""
+    return stages.source(stages.with_knobs())
+
+
+@pytest.fixture
+def finished(kind: FigureKind, done: FigureSource, tuned: FigureSource) -> FigureSource:
+    """A campaign that has this kind of figure."""
+    return tuned if kind == "knobs" else done
 
 
 @pytest.fixture(scope="session")
