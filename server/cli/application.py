@@ -160,6 +160,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune submit --model gpt-175b --machine frontier --nodes 16 --global-batch 512 "
         "--baseline tp=8,pp=4,mbs=1,zero=1",
         "autotune submit --model 22B --profile frontier --nodes 4 --global-batch 512 --watch",
+        "autotune submit --model 22B --profile frontier --nodes 4 --train-tokens 300B --knobs all",
         "autotune submit --like 3 --search deephyper --watch",
     ),
     "watch": ("autotune watch 3",),
@@ -196,7 +197,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune plot 3 --kind map --mbs 4 --num-nodes 16 --out map.png --scheme dark",
         "autotune plot 3 --kind pareto_front --against num_nodes --json",
     ),
-    "extend": ("autotune extend 3 --max-trials 60",),
+    "extend": (
+        "autotune extend 3 --max-trials 60",
+        "autotune extend 3 --knobs overlap,reduce_bucket",
+    ),
     "import": (
         "autotune import run.log --machine dgx-h100",
         "autotune import runs.csv --machine dgx-a100 --adapter megatron-lm --name 2025",
@@ -213,6 +217,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "autotune diagnose run.log",
         "autotune diagnose result_0.txt config.sh --machine dgx-h100",
         "autotune diagnose run.log --model llama-3-8b --machine dgx-h100 --nodes 4 --follow",
+        "ssh cluster cat run.log | autotune diagnose - --machine dgx-h100",
     ),
     "sweep": (
         "autotune sweep --model gpt-175b --machine frontier --nodes 16 --space table-v",

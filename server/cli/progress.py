@@ -23,7 +23,7 @@ from autotune.measurement.objectives import OBJECTIVE_UNITS
 from autotune.schemas.campaigns import Campaign, Event
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial
-from autotune.words.quantities import duration, figure, mark
+from autotune.words.quantities import duration, figure, mark, plural
 from server.cli.output import err, note
 
 
@@ -44,6 +44,7 @@ class CampaignProgress:
     reported: set[str] = field(default_factory=set)
     last_end: datetime | None = None
     confirmed: int = 0
+    knob_starts: int = 0
 
     @property
     def total(self) -> int:
@@ -53,7 +54,7 @@ class CampaignProgress:
 
     @property
     def searched(self) -> int:
-        return len(self.ended) - self.confirmed
+        return len(self.ended) - self.confirmed - self.knob_starts
 
     @property
     def title(self) -> str:
@@ -62,27 +63,27 @@ class CampaignProgress:
     @property
     def remaining(self) -> str:
         """Return the maximum remaining time at the current pace, `at most 5 min left`; empty if
-        unknown."""
-        start = self.campaign.started_at
-        if start is None or self.last_end is None or self.campaign.finished_at is not None:
+        unknown, as with knobs."""
+        start, request = self.campaign.started_at, self.campaign.request
+        if start is None or self.last_end is None or self.campaign.finished_at or request.knobs:
             return ""
         each_s = (self.last_end - start).total_seconds() / len(self.ended)
-        confirmations = max(self.campaign.request.protocol.confirmations - self.confirmed, 0)
+        confirmations = max(request.protocol.confirmations - self.confirmed, 0)
         left = self.total - self.searched + confirmations
         return f"at most {duration(each_s * left)} left"
 
     @property
     def figures(self) -> str:
-        """Return the number of waiting, confirmed and failed trials, the best rate, and the
-        remaining time."""
+        """Return the number of waiting and failed trials, confirmations and starts of knobs, the
+        best rate, and the remaining time."""
         unit = OBJECTIVE_UNITS[self.campaign.request.objective]
         reached = self.campaign.best_objective
         best = f"best {figure(reached)} {unit}" if reached else "no result yet"
         waiting = sum(trial.phase == "waiting" for trial in self.unfinished.values())
         failed = f"{sum(self.ended.values())} failed"
-        plural = "" if self.confirmed == 1 else "s"
-        confirmed = f"{self.confirmed} confirmation{plural}" if self.confirmed else ""
-        told = [f"{waiting} waiting" if waiting else "", confirmed, failed]
+        confirmed = plural(self.confirmed, "confirmation") if self.confirmed else ""
+        knobs = f"{plural(self.knob_starts, 'start')} of knobs" if self.knob_starts else ""
+        told = [f"{waiting} waiting" if waiting else "", confirmed, knobs, failed]
         projected = "projected, " if self.campaign.best_projected_from_nodes else ""
         origin = f"{projected}{mark(self.campaign.simulated)}"
         told += [f"{best} ({origin})", self.remaining]
@@ -101,6 +102,7 @@ class CampaignProgress:
         if trial.withdrawn or trial.number in self.ended:
             return False
         self.confirmed += trial.purpose == "confirmation"
+        self.knob_starts += trial.purpose == "knob"
         self.ended[trial.number] = trial.state not in {TrialState.OK, TrialState.CANCELLED}
         self.last_end = max(filter(None, [self.last_end, trial.finished_at]), default=None)
         return True

@@ -27,7 +27,7 @@ from autotune.schemas.choices import (
 )
 from search_spaces.errors import InvalidInput
 from server.cli.commands.watching import recommendation_of
-from server.cli.option_groups import OptionGroup, option
+from server.cli.option_groups import OptionGroup, chosen, option
 from server.cli.options import BudgetOptions, CampaignId, ServiceOptions
 from server.cli.output import Json, document, note, out, text
 
@@ -147,6 +147,7 @@ def _answer(
 
     if answer is not None:
         yield campaigns_table.outlook(answer.recommendation)
+        yield from campaigns_table.knobs(answer.recommendation)
     elif baseline is not None:
         yield campaigns_table.baseline(baseline)
     if explanation.sentences:
@@ -188,13 +189,25 @@ def cancel(campaign: CampaignId, service: ServiceOptions, json: Json = False) ->
 
 
 def extend(
-    campaign: CampaignId, budget: BudgetOptions, service: ServiceOptions, json: Json = False
+    campaign: CampaignId,
+    budget: BudgetOptions,
+    service: ServiceOptions,
+    knobs: Annotated[
+        str | None,
+        typer.Option(
+            "--knobs",
+            metavar="all|NAME,NAME",
+            help="Knobs to try on the best layout, instead of the campaign's: all, or names as in "
+            "`autotune submit --knobs`.",
+        ),
+    ] = None,
+    json: Json = False,
 ) -> None:
-    """Raise a campaign's budget; a finished campaign continues."""
-    extension = budget.budget()
+    """Raise a campaign's budget, or try knobs on its best layout; a finished campaign continues."""
+    extension = budget.budget() | chosen(knobs=knobs)
     if not extension:
-        valid = "--max-trials, --max-node-hours or --deadline"
-        raise InvalidInput("budget", None, "no new budget was given", valid=valid)
+        valid = "--max-trials, --max-node-hours, --deadline or --knobs"
+        raise InvalidInput("budget", None, "nothing to extend was given", valid=valid)
     _steer(campaign, service, lambda handle: handle.extend(**extension), json=json)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from autotune.diagnosis.run_log import RunLog
     from autotune.schemas.diagnoses import Diagnosis
 
+STDIN = Path("-")
 LOOK_EVERY_S = 5.0
 RECENT = 10
 """Newest reports that are compared with the run's median."""
@@ -28,7 +32,8 @@ def diagnose(
         Path,
         typer.Argument(
             metavar="LOG",
-            help="The log of a run, JSON lines or CSV, or a folder of TensorBoard.",
+            help="The log of a run, JSON lines or CSV, or a folder of TensorBoard; - reads the log "
+            "from standard input.",
         ),
     ],
     model: ModelOptions,
@@ -84,11 +89,18 @@ def diagnose(
         return diagnosis_of(run, **options)
 
     if follow:
-        if log.is_dir():
-            reason = "a folder is not followed"
+        if log.is_dir() or log == STDIN:
+            reason = "only a file can be followed"
             raise InvalidInput("log", str(log), reason, valid="a file")
         _follow(log, files or [], answer)
-    result = answer(read_run(log, files or []))
+    if log == STDIN:
+        with NamedTemporaryFile() as copy:
+            copyfileobj(sys.stdin.buffer, copy)
+            copy.flush()
+            run = read_run(Path(copy.name), files or [], name="standard input")
+    else:
+        run = read_run(log, files or [])
+    result = answer(run)
     if json:
         document(result)
     else:

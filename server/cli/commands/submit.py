@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     from autotune.schemas.campaigns import Campaign
     from autotune.schemas.requests import CampaignCreate
 
+KNOBS = (
+    "Settings to try on the best layout once it is confirmed, such as overlap, buckets or NCCL's "
+    "variables: all that change something there, or names of `autotune adapter show NAME --knobs` "
+    "and `autotune profiles NAME --knobs`. Each costs one start or more; --max-node-hours and "
+    "--deadline limit them."
+)
 SCREENS = "auto, off, a number of nodes, or layers=24"
 TABLES = frozenset({"space", "budget", "protocol"})  # of a request, copied field by field
 
@@ -124,6 +131,12 @@ class CampaignOptions(OptionGroup):
         "proportionally fewer stages and nodes, for models that need more nodes than --pool-nodes.",
         default="auto",
         metavar="auto|off|NODES|layers=N",
+    )
+    knobs: str | None = option("--knobs", KNOBS, default="none", metavar="all|NAME,NAME")
+    knob_file: Path | None = option(
+        "--knob-file",
+        "Your own knobs: a TOML file with tables \\[knob.NAME], as in a cluster profile; try them "
+        "with --knobs.",
     )
     name: str | None = option("--name", "Name of the campaign.")
     private: bool | None = option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -25,7 +25,11 @@ from autotune.answers.recommendation import (
     best_facts,
     costs,
     front,
+    knob_rows,
+    knob_sentence,
     neighbours,
+    noise,
+    runner_up_with_knobs,
     runners_up,
     standing_of,
     verdicts,
@@ -45,7 +49,7 @@ from autotune.schemas.recommendations import (
     Recommendation,
 )
 from autotune.schemas.trials import Trial, TrialMetrics
-from autotune.words.quantities import figure, mark, nodes_of, percent, seconds
+from autotune.words.quantities import figure, mark, nodes_of, percent, plural, seconds
 from search_spaces.machine import Machine
 from server.cli.tables.elements import (
     NO_VALUE,
@@ -97,6 +101,7 @@ def campaign(item: Campaign) -> Table:
     if ray:
         named = [ray.address, f"profile {ray.profile}" if ray.profile else ""]
         profile = f": {', '.join(filter(None, named))}"
+    of_knobs = f"{plural(item.knob_starts, 'start')} of knobs, " if item.knob_starts else ""
     waiting = f" ({item.waiting} of them waiting for nodes)" if item.waiting else ""
     start, own, surrogate = started_from(item), baseline_line(item), surrogate_start(item)
     return facts(
@@ -110,7 +115,7 @@ def campaign(item: Campaign) -> Table:
             (
                 "trials",
                 f"{item.trials} of {item.request.budget.max_trials}, {item.failures} failed, "
-                f"{item.confirmations} confirmations, {item.pending} open{waiting}",
+                f"{item.confirmations} confirmations, {of_knobs}{item.pending} open{waiting}",
             ),
             *([("surrogate", surrogate)] if surrogate else []),
             *([("started from", start)] if start else []),
@@ -272,8 +277,18 @@ def recommendation(answer: Recommendation) -> RenderableType:
     return Group(
         facts(best),
         *(rows(each, title=title) for title, each in tables if each.rows),
+        *knobs(answer),
         *(Text(f"note: {sentence}") for sentence in [*simulated, *answer.caveats]),
     )
+
+
+def knobs(answer: Recommendation) -> Iterator[RenderableType]:
+    """Yield the knobs that were adopted, all that were tried, and which differences are noise."""
+    if answer.knobs:
+        yield Text(" ".join([knob_sentence(answer.knobs), runner_up_with_knobs(answer)]).rstrip())
+        yield rows(knob_rows(answer.knobs), title="knobs")
+    if floor := noise(answer):
+        yield Text(floor)
 
 
 SIMULATED = "Simulated: every number is the cost model's with noise, not a measurement."

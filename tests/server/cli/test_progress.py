@@ -47,6 +47,17 @@ def test_confirmations_are_no_trials_of_the_search() -> None:
     assert "1 confirmation ·" in progress.figures
 
 
+def test_starts_of_knobs_are_counted_by_themselves() -> None:
+    asked = campaign()
+    wanted = asked.request.model_copy(update={"knobs": "all"})
+    progress = CampaignProgress(asked.model_copy(update={"request": wanted}))
+    for number, purpose in enumerate(("search", "confirmation", "knob", "knob"), start=1):
+        ended(progress, trial(number, 50.0, purpose=purpose))
+    assert progress.searched == 1
+    assert "1 confirmation · 2 starts of knobs · 0 failed" in progress.figures
+    assert progress.remaining == ""  # how many more are worth it is not known
+
+
 def test_a_trial_that_never_had_a_node_is_not_counted() -> None:
     progress = CampaignProgress(campaign())
     withdrawn = trial(1, None, state=TrialState.CANCELLED, node_hours=0.0)

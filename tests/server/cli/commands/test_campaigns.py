@@ -27,6 +27,7 @@ from tests.server.cli.conftest import Autotune
 from tests.serving import COMMAND, Served, environment
 
 FILES = {"benchmark.sbatch", "benchmark_rank.sh", "train.sbatch", "train_rank.sh"}
+PAGE = Path(__file__).parents[4] / "docs" / "knobs.md"
 ASKED = (*("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),)
 
 
@@ -274,6 +275,40 @@ def test_an_adapters_file_is_sent_to_the_service(autotune: Autotune, tmp_path: P
         assert refused.code == 2
         assert "--adapter" in refused.err
         assert "the file cannot be read" in refused.err
+
+
+def test_knobs_are_checked_before_a_campaign(autotune: Autotune, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    own = PAGE.read_text("utf-8").split("```toml\n")[1].split("```")[0]
+    file.write_text(own)
+    question = ("submit", "--model", "tiny", "--space", "tiny-local", "--dry-run")
+    autotune.done(*question, "--knobs", "overlap,channels", "--knob-file", str(file))
+    for words, error in (
+        (("--knobs", "overlap,none"), "--knobs: neither the trainer nor the cluster has this knob"),
+        (("--knob-file", str(tmp_path / "none.toml")), "--knob-file: the file cannot be read"),
+        (("--machine", "frontier", "--knobs", "all"), "--knobs: the simulator has no knobs"),
+    ):
+        refused = autotune(*question, *words)
+        assert refused.code == 2
+        assert refused.err.startswith(f"error: {error}")
+    file.write_text(own.replace('"reordered"', '"small"'))
+    refused = autotune(*question, "--knob-file", str(file))
+    assert refused.err.startswith("error: knob.channels.numerics: Input should be 'identical'")
+
+
+def test_knobs_are_tried_later(autotune: Autotune, service: Served) -> None:
+    with closing(Store(f"sqlite:///{service.data_dir / 'autotune.db'}")) as store:
+        paused = {"state": CampaignState.PAUSED, "model": "tiny", "machine": "local", "nodes": 1}
+        number = str(created(store, **paused, pool_nodes=1, evaluator="local", space={}).id)
+    extended = autotune.done("extend", number, "--knobs", "overlap, reduce_bucket", "--json")
+    assert extended.json()["request"]["knobs"] == ["overlap", "reduce_bucket"]
+    refused = autotune("extend", number, "--knobs", "none")
+    assert refused.code == 2
+    assert "(got 'none'; valid: all, overlap, " in refused.err
+    again = autotune("submit", "--like", number, "--dry-run", "--knobs", "none")
+    assert "--knobs: " in again.err
+    autotune.done("submit", "--like", number, "--dry-run")
+    autotune.done("cancel", number)
 
 
 def test_ones_own_layout_is_read_before_anything_is_submitted(autotune: Autotune) -> None:

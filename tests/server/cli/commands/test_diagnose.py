@@ -40,6 +40,16 @@ def test_a_launch_script_and_json(alone: Autotune, tmp_path: Path) -> None:
     assert answer["missing"] == []
 
 
+def test_a_log_is_read_from_standard_input(alone: Autotune) -> None:
+    ran = alone("diagnose", "-", *STATED, typed=bundled([6.0] * 20))
+    assert ran.code == ExitCode.OK
+    assert "The run is healthy." in ran.out
+    for words, part in (((), "got 'standard input'"), (("--follow",), "only a file")):
+        refused = alone("diagnose", "-", *words, typed="hello\n")
+        assert refused.code == ExitCode.BAD_INPUT
+        assert part in refused.err
+
+
 def test_bad_input_is_one_sentence(alone: Autotune, tmp_path: Path) -> None:
     log = written(tmp_path, "hello\n")
     for words in ((str(log),), (str(tmp_path / "none.log"),), (str(tmp_path), "--follow")):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from rich.console import Group
 
-from server.cli.tables.campaigns import campaigns, recommendation, trials
+from autotune.schemas.knobs import KnobFindings, KnobResult
+from server.cli.tables.campaigns import campaigns, knobs, recommendation, trials
 from tests.autotune.recommendation.examples import answer, trial
 from tests.autotune.records import strategy
 from tests.server.cli.tables.printing import printed
@@ -61,6 +63,42 @@ def test_a_front_is_shown_where_there_is_a_choice() -> None:
     assert "MWh, hosts included (predicted); the GPUs alone" in both
     assert "all: TP 2 · PP 4 · MBS 1 · ZeRO-1" in both
     assert "fastest" not in printed(recommendation(answer([wide])))
+
+
+def test_knobs_and_the_noise_follow_the_best() -> None:
+    ran = [trial(1, strategy(nodes=2), seconds=1.0)]
+    plain = answer(ran)
+    assert not list(knobs(plain))
+    results = [
+        KnobResult(
+            knob="overlap",
+            value=value,
+            decision=decision,
+            why="Faster with a probability of 0.999.",
+            starts=3,
+            gain=gain,
+            gain_low=gain - 0.01,
+            gain_high=gain + 0.01,
+            seen_in="time",
+        )
+        for value, decision, gain in ((True, "adopted", 0.031), (False, "rejected", -0.02))
+    ]
+    found = KnobFindings(
+        strategy=ran[0].strategy,
+        settings={"overlap": True},
+        gain=0.031,
+        gain_low=0.021,
+        gain_high=0.041,
+        starts=8,
+        node_hours=4.0,
+        results=results,
+    )
+    both = plain.model_copy(update={"knobs": found, "noise_floor": 0.0123})
+    lines = printed(Group(*knobs(both)), width=200)
+    assert lines.startswith("Use overlap = on: 3.1 % faster (80 %: 2.1 % to 4.1 %).")
+    assert "off    rejected  -2.0 % (-3.0 % to -1.0 %)" in lines
+    assert "Differences below 1.2 % are noise here." in lines
+    assert lines.strip() in printed(recommendation(both), width=200)
 
 
 def test_what_runners_up_share_is_said_once() -> None:
