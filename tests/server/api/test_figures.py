@@ -33,6 +33,9 @@ def test_all_that_is_offered_can_be_had(asked: tuple[TestClient, str]) -> None:
     offers = FigureOffers.model_validate(client.get(address).json())
     assert [each.kind for each in offers.figures] == list(get_args(FigureKind))
     for each in offers.figures:
+        if each.kind == "knobs":  # the simulator has none
+            assert each.missing == "no knobs were tried: the campaign has none"
+            continue
         assert not each.missing
         data = client.get(f"{address}/{each.kind}.json").json()
         assert client.get(f"{address}/{each.name}.json").json() == data

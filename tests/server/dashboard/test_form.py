@@ -263,7 +263,9 @@ def test_form_offers_what_a_trainer_described_by_a_file_can_vary(
     expect(experts).to_be_visible()
 
 
-def test_form_simulates_another_machine_than_its_own(service: Service, visit: Open) -> None:
+def test_form_simulates_another_machine_than_its_own(
+    service: Service, visit: Open, faults: list[Faults]
+) -> None:
     page = visit(f"{service.url}/campaigns/new?model=gpt-22b&machine=frontier&nodes=2")
     evaluator, machine = page.get_by_label("Evaluator"), page.get_by_label("Machine")
     told = page.locator("#switched")
@@ -271,6 +273,7 @@ def test_form_simulates_another_machine_than_its_own(service: Service, visit: Op
     expect(told).to_have_text("changed to simulated: frontier is not this machine")
     machine.select_option("dgx-h100")
     expect(told).to_contain_text("dgx-h100 is not this machine")
+    faults[0].expect("422")  # the plan of 22B on this machine, if it is asked for in time
     machine.select_option("local")
     expect(evaluator).to_have_value("local")
     expect(told).to_be_hidden()
