@@ -117,6 +117,8 @@ def _trial_costs(
         pool = request.pool_nodes or request.nodes
         full = [strategy for strategy in layouts if strategy.num_nodes <= pool]
     best = full[: request.protocol.confirmations]
+    if request.evaluator != "simulated":
+        best = [*best, *best[:1]]  # which is confirmed twice
     searching = float(np.median(_search_node_hours(request, space, layouts, screening, parameters)))
     in_full, confirming = (
         trial_node_hours(

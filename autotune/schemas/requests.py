@@ -61,7 +61,8 @@ class ProtocolSpec(Wire):
     time_limit_s: Annotated[float, Field(gt=0, le=86400)] = 1200.0
     """Time limit of a trial from when it has its nodes, s."""
     confirmations: Annotated[int, Field(ge=0, le=10)] = 3
-    """Number of best layouts that are measured again after the search."""
+    """Number of best layouts that are measured again after the search, the best of them twice
+    unless trials are simulated."""
 
 
 class SlurmChoice(Wire):
