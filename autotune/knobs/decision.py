@@ -40,9 +40,6 @@ FEWEST_STARTS = 2
 BASELINE_STARTS = 3
 """In the first round: first, last and in between, so that there is an A/A pair."""
 
-KEPT = 0.8
-"""Share of the expected gain with which a combination keeps the gains of its options."""
-
 Decision: TypeAlias = Literal["adopted", "rejected", "not decided"]
 
 
@@ -80,20 +77,13 @@ class KnobReport:
     Attributes:
         settings: to use: the adopted options, without those with which the others are slower.
         together: the effect of `settings`; None if not measured.
-        expected: relative gain of `settings` if gains of single options multiply.
         noise_floor: relative difference that is noise between two starts; None without a baseline.
     """
 
     verdicts: tuple[KnobVerdict, ...]
     settings: Settings
     together: Effect | None
-    expected: float
     noise_floor: float | None
-
-    @property
-    def keeps_gains(self) -> bool:
-        """Return whether the options gain together most of what they gain one by one."""
-        return self.together is not None and self.together.gain >= KEPT * self.expected
 
 
 def next_starts(rows: Sequence[KnobStart], question: KnobQuestion) -> list[PlannedStart]:
@@ -110,12 +100,10 @@ def report(rows: Sequence[KnobStart], question: KnobQuestion) -> KnobReport:
     """Return what the rows show so far."""
     check(rows)
     own, *others = (_Side(rows, question, size) for size in question.micro_batch_sizes)
-    gains = [1.0 + own.effects[option.settings].gain for option in own.chosen]
     return KnobReport(
         verdicts=tuple(own.verdict(option, others) for option in question.options),
         settings=_settings(own.chosen),
         together=own.effects.get(_settings(own.chosen)),
-        expected=math.prod(gains) - 1.0,
         noise_floor=own.evidence.noise_floor if own.evidence else None,
     )
 

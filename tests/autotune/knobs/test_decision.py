@@ -95,8 +95,8 @@ def test_survivors_are_confirmed_together_in_turns() -> None:
     both = (("a", True), ("b", True))
     assert [row.settings for row in rows[-4:]] == [BASELINE, both, both, BASELINE]
     assert found.settings == both
-    assert found.keeps_gains
-    assert found.expected == pytest.approx(0.083, abs=0.01)
+    assert found.together is not None
+    assert found.together.gain == pytest.approx(0.083, abs=0.01)
 
 
 class Quarrel(Machine):
@@ -107,16 +107,6 @@ class Quarrel(Machine):
 def test_a_combination_that_loses_gives_way_to_the_best() -> None:
     found = report(campaign(Quarrel({"a": 0.03, "b": 0.05})), QUESTION)
     assert (decisions(found)["a"], found.settings) == ("adopted", (("b", True),))
-
-
-def test_a_combination_that_gains_less_says_so() -> None:
-    class Overlapping(Machine):
-        def gain(self, knob: str, start: PlannedStart) -> float:
-            return super().gain(knob, start) * (0.75 if len(start.settings) > 1 else 1.0)
-
-    found = report(campaign(Overlapping({"a": 0.03, "b": 0.05})), QUESTION)
-    assert len(found.settings) == 2
-    assert not found.keeps_gains
 
 
 def test_of_two_values_of_a_knob_the_better_is_used() -> None:
