@@ -10,8 +10,11 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 
 def _delay_s() -> float:
@@ -28,5 +31,19 @@ def _delay(frame: FrameType, event: str, _argument: object) -> None:
         time.sleep(delay_s)
 
 
+class _AfterTorch(MetaPathFinder):
+    """Finds nothing: the profile function, which slows imports, is set once torch is imported."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        if fullname == "evaluators.trainer.training":
+            sys.setprofile(_delay)
+        return None
+
+
 if "evaluators.trainer" in sys.orig_argv and (delay_s := _delay_s()):
-    sys.setprofile(_delay)
+    sys.meta_path.insert(0, _AfterTorch())

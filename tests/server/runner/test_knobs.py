@@ -71,7 +71,7 @@ ONE_LAYOUT: dict[str, Any] = QUESTION | {
         "num_nodes": 1,
         "precision": "bf16",
     },
-    "budget": {"max_trials": 1, "train_tokens": 1e8},
+    "budget": {"max_trials": 1, "train_tokens": 3e6},
     "protocol": QUESTION["protocol"]
     | {"warmup_iterations": 1, "measured_iterations": 3, "most_iterations": 3},
     "knobs": NAMES,
