@@ -100,6 +100,17 @@ def findings(
     ]
 
 
+def is_refused(
+    strategy: Strategy,
+    transformer: Transformer,
+    machine: Machine,
+    *,
+    program: ProgramCapabilities = ANY_PROGRAM,
+) -> bool:
+    found = findings(strategy, transformer, machine, program=program)
+    return any(each.severity == "refuse" for each in found)
+
+
 def experts_across_network(
     strategy: Strategy, transformer: Transformer, machine: Machine
 ) -> str | None:

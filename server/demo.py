@@ -111,7 +111,7 @@ class Result:
             "machine": campaign.machine.name,
             "evaluator": campaign.request.evaluator,
             "simulated": campaign.simulated,
-            "trials": campaign.trials + campaign.confirmations,
+            "trials": campaign.trials_in_all,
             "failures": campaign.failures,
             "started_from": [start.model_dump() for start in campaign.started_from or ()],
             "start_worth": campaign.start_worth and campaign.start_worth.model_dump(),

@@ -83,7 +83,7 @@ def chosen_profile(
     """
     profile = _cluster_profile(request, settings.profiles_dir)
     if isinstance(request, CampaignCreate) and request.knob_file:
-        _demand_files_allowed("knob_file", request.name, settings, as_admin=as_admin)
+        _demand_files_allowed("knob_file", request.knob_file[:80], settings, as_admin=as_admin)
         profile = profile or ClusterProfile(name="local")
         own = read_knob_file(request.knob_file)
         profile = replace(profile, knob={**profile.knob, **own})

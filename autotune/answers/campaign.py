@@ -31,8 +31,7 @@ def not_started(reasons: Mapping[str, int]) -> str:
 
 
 def nothing_ran(campaign: Campaign) -> bool:
-    started = campaign.trials + campaign.confirmations + campaign.knob_starts
-    return 0 < started - campaign.pending <= campaign.failures
+    return 0 < campaign.trials_in_all - campaign.pending <= campaign.failures
 
 
 def reason_in_brief(campaign: Campaign) -> str:

@@ -247,6 +247,8 @@ def knob_gains(found: KnobFindings) -> dict[str, str]:
 
 
 def _faster(found: KnobResult | KnobFindings) -> str:
+    if found.gain is None:
+        return "not yet measured together"
     low, high = percent(found.gain_low), percent(found.gain_high)
     return f"{percent(found.gain)} faster (80 %: {low} to {high})"
 

@@ -247,7 +247,7 @@ class CampaignHandle:
 
         Args:
             fields: of `BudgetExtension`: max_trials, max_node_hours and deadline, each a new total;
-                knobs ("all", or names) instead of the campaign's.
+                knobs ("all", or names) in addition to the campaign's.
         """
         extension = validated(BudgetExtension, fields)
         self.campaign = self._transport.post(f"{self._path}/extend", Campaign, extension)

@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from autotune.knobs.question import (
     Settings,
     check,
 )
+from autotune.schemas.knobs import KnobDecision
 from autotune.words.quantities import probability
 
 CERTAIN = 0.99
@@ -40,8 +40,6 @@ FEWEST_STARTS = 2
 BASELINE_STARTS = 3
 """In the first round: first, last and in between, so that there is an A/A pair."""
 
-Decision: TypeAlias = Literal["adopted", "rejected", "not decided"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class KnobVerdict:
@@ -50,15 +48,13 @@ class KnobVerdict:
     Attributes:
         effect: at the layout's micro-batch size; None without a successful start.
         at_other_size: at the other one.
-        losses: the comparison with the largest difference.
         why: a sentence.
     """
 
     option: KnobOption
-    decision: Decision
+    decision: KnobDecision
     effect: Effect | None
     at_other_size: Effect | None
-    losses: LossComparison | None
     why: str
 
     @property
@@ -163,7 +159,7 @@ class _Side:
             f"{losses.limit:.1g} of its class."
         )
 
-    def decision(self, option: KnobOption) -> Decision:
+    def decision(self, option: KnobOption) -> KnobDecision:
         effect = self.effects.get(option.settings)
         if self.fault([option]):
             return "rejected"
@@ -199,7 +195,6 @@ class _Side:
             decision=self.decision(option),
             effect=self.effects.get(option.settings),
             at_other_size=next((other.effects.get(option.settings) for other in others), None),
-            losses=self.losses([option]),
             why=self.why_no_more(option) or "Not measured enough.",
         )
 

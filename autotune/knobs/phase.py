@@ -19,12 +19,11 @@ from autotune.knobs.question import (
 )
 from autotune.schemas.choices import TrialState
 from autotune.schemas.knobs import KnobFindings, KnobResult
-from autotune.schemas.trials import Trial
+from autotune.schemas.trials import CONCLUSIVE, Trial
 from search_spaces.dimensions import Scalar, setting_text
 from search_spaces.knob import Knob
 from search_spaces.strategy import Strategy, strategy_with
 
-CONCLUSIVE = frozenset({TrialState.OK, TrialState.OOM, TrialState.TIMEOUT, TrialState.CRASHED})
 VISIBLE = 0.01
 """Relative difference of peak memory that shows that a knob was on."""
 
@@ -103,18 +102,18 @@ def start_node_hours(layout: Strategy, trials: Sequence[Trial]) -> float:
 def next_start(rows: Sequence[KnobStart], question: KnobQuestion) -> PlannedStart | None:
     """Return the next start; None once all is decided.
 
-    Starts are planned in rounds. The rounds are planned anew from the rows before them, so that no
-    plan has to be kept.
+    Starts are planned in rounds. Each round is planned again from the rows before it, so that no
+    plan is stored.
     """
-    made = 0
-    while planned := next_starts(rows[:made], question):
-        if made + len(planned) > len(rows):
-            return planned[len(rows) - made]
-        made += len(planned)
+    finished = 0
+    while planned := next_starts(rows[:finished], question):
+        if finished + len(planned) > len(rows):
+            return planned[len(rows) - finished]
+        finished += len(planned)
     return None
 
 
-def findings(
+def knob_findings(
     layout: Strategy,
     trials: Sequence[Trial],
     knobs: Mapping[str, Knob],
@@ -135,7 +134,6 @@ def findings(
         training_node_hours=training_node_hours,
     )
     found = report(starts, question)
-    effect = _effect_of_all(found)
     results = [
         _result(verdict, seen=_seen_in(verdict, own, layout.micro_batch_size))
         for verdict in found.verdicts
@@ -143,7 +141,7 @@ def findings(
     return KnobFindings(
         strategy=layout,
         settings=dict(found.settings),
-        **_gains(effect if found.settings else None),
+        **_gains(found.together),
         starts=len(starts),
         node_hours=sum(trial.node_hours or 0.0 for trial, _ in own),
         other_micro_batch_size=next(iter(list(sizes)[1:]), None),
@@ -196,13 +194,6 @@ def _median_s(starts: Sequence[KnobStart], size: int, settings: Settings) -> flo
     return median(times) if times else None
 
 
-def _effect_of_all(found: KnobReport) -> Effect | None:
-    if found.together is not None:
-        return found.together
-    used = [v.effect for v in found.verdicts if v.option.settings == found.settings]
-    return next(iter(used), None)
-
-
 def _gains(effect: Effect | None) -> dict[str, float]:
     if effect is None:
         return {}
@@ -211,7 +202,7 @@ def _gains(effect: Effect | None) -> dict[str, float]:
 
 
 def _result(verdict: KnobVerdict, *, seen: Literal["time", "memory"] | None) -> KnobResult:
-    effect, other, losses = verdict.effect, verdict.at_other_size, verdict.losses
+    effect, other = verdict.effect, verdict.at_other_size
     return KnobResult(
         knob=verdict.option.knob,
         value=verdict.option.value,
@@ -222,7 +213,6 @@ def _result(verdict: KnobVerdict, *, seen: Literal["time", "memory"] | None) -> 
         probability_faster=effect.faster if effect else None,
         gain_at_other_size=other.gain if other else None,
         sign_differs=verdict.sign_differs,
-        loss_difference=min(losses.largest, 1e30) if losses else None,
         seen_in=seen,
     )
 

@@ -1,4 +1,4 @@
-"""Knobs to try on a layout, and the starts that were made: plain rows."""
+"""Knobs to try on a layout, and their starts: plain rows."""
 
 from __future__ import annotations
 

@@ -14,20 +14,16 @@ from autotune.cost_model.columns import Columns
 from autotune.measurement.energy import power_factor_of
 from autotune.measurement.metrics import AccumulationMeasurement, metrics
 from autotune.measurement.objectives import campaign_headroom_gib, keeps_headroom
-from autotune.recommendation.ranking import FAILED_STATES, Contender, contenders, safest_first
+from autotune.recommendation.ranking import Contender, contenders, safest_first
 from autotune.schemas.campaigns import Campaign
-from autotune.schemas.choices import TrialState
 from autotune.schemas.predictions import LIKELY_TO_FIT
-from autotune.schemas.trials import Trial, TrialMetrics
+from autotune.schemas.trials import CONCLUSIVE, Trial, TrialMetrics
 from autotune.search.campaign_belief import CampaignBelief, belief_without_start
 from autotune.search.trial import ended_of, merged, search_trials, unfinished
 from search_spaces.lattice import Lattice
 from search_spaces.machine import Machine
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
-
-TOLD_STATES = FAILED_STATES | {TrialState.OK}
-"""Ends of a trial in full after which nothing need be projected."""
 
 
 def all_contenders(
@@ -66,16 +62,16 @@ def projected_contenders(
 ) -> list[Contender]:
     """Return layouts that were timed only on few nodes or with few layers, best first; none if a
     layout measured both ways contradicts its projection."""
-    told = {
+    measured_in_full = {
         trial.strategy
         for trial in trials
-        if trial.stands_for_nodes is None and trial.state in TOLD_STATES
+        if trial.stands_for_nodes is None and trial.state in CONCLUSIVE
     }
     few: dict[Strategy, list[Trial]] = {}
     for trial in trials:
         if trial.stands_for_nodes and trial.metrics:
             full = unfinished(trial).full
-            if full not in told:
+            if full not in measured_in_full:
                 few.setdefault(full, []).append(trial)
     if not few:
         return []

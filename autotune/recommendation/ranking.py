@@ -19,7 +19,7 @@ from autotune.measurement.objectives import keeps_headroom, risk_of_running_out
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import Objective, ParetoCost, TrialState
 from autotune.schemas.recommendations import FrontPoint, ParetoFront
-from autotune.schemas.trials import Trial, TrialMetrics
+from autotune.schemas.trials import CONCLUSIVE, Trial, TrialMetrics
 from search_spaces.strategy import Strategy
 
 REPEATABILITY = 0.01
@@ -36,7 +36,7 @@ for its free memory."""
 NEGLIGIBLE_RISK = 0.01
 """Probability of running out of memory below which more free memory is worth nothing."""
 
-FAILED_STATES = frozenset({TrialState.OOM, TrialState.TIMEOUT, TrialState.CRASHED})
+FAILED_STATES = CONCLUSIVE - {TrialState.OK}
 """Failures that the strategy itself may have caused."""
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from statistics import median
 from types import MappingProxyType
 
-from autotune.knobs.phase import findings, repeated_noise, without_knobs
+from autotune.knobs.phase import knob_findings, repeated_noise, without_knobs
 from autotune.measurement.energy import (
     JOULES_PER_MWH,
     joules_per_token,
@@ -138,7 +138,7 @@ def recommend(
     fuller = fastest_without_headroom(ranked)
     second = level_runner_up(ranked)
     knobs_on = partial(
-        findings,
+        knob_findings,
         trials=trials,
         knobs=knobs,
         training_node_hours=planned_node_hours(campaign, training),

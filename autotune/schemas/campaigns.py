@@ -131,6 +131,11 @@ class Campaign(Wire):
     and for any other search."""
 
     @property
+    def trials_in_all(self) -> int:
+        """Trials for any purpose, in any state."""
+        return self.trials + self.confirmations + self.knob_starts
+
+    @property
     def is_imported(self) -> bool:
         return self.state is CampaignState.IMPORTED
 

@@ -41,8 +41,6 @@ class KnobResult(Wire):
     """Expected gain at the other micro-batch size; null if not measured."""
     sign_differs: bool = False
     """Whether it is probably faster at one micro-batch size and slower at the other."""
-    loss_difference: float | None = None
-    """Largest relative difference of a first loss; null if no losses were read."""
     seen_in: Literal["time", "memory"] | None = None
     """Where it shows that the knob was on; null: it may not have been."""
 

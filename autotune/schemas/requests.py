@@ -219,7 +219,7 @@ class BudgetExtension(Wire):
     deadline: datetime | None = None
     """New deadline; null: unchanged."""
     knobs: Knobs | None = None
-    """Knobs to try on the best layout, instead of the campaign's; null: unchanged."""
+    """Knobs to try on the best layout, in addition to the campaign's; null: unchanged."""
 
 
 class CampaignChange(Wire):

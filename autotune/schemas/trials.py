@@ -14,6 +14,9 @@ from search_spaces.strategy import Strategy
 FAILURES = frozenset(TrialState) - {TrialState.OK, TrialState.PENDING, TrialState.CANCELLED}
 """The states that are counted and shown as failures."""
 
+CONCLUSIVE = frozenset({TrialState.OK, TrialState.OOM, TrialState.TIMEOUT, TrialState.CRASHED})
+"""The ends that the strategy itself may have caused."""
+
 Routing = Literal["learned", "balanced"]
 """How the experts of a token are chosen: by a learned router, or each in turn, so that all have as
 many tokens."""

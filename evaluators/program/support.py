@@ -20,7 +20,7 @@ from evaluators.trainer.support import CAPABILITIES
 from search_spaces.knob import Knob
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
-from search_spaces.rules import findings
+from search_spaces.rules import is_refused
 from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
@@ -74,7 +74,11 @@ def knob_options(
     machine: Machine,
     program: ProgramCapabilities,
 ) -> Iterator[KnobOption]:
-    """Yield the values of knobs that can be tried on a layout and change something there."""
+    """Yield the values of knobs that can be tried on a layout and change something there.
+
+    Args:
+        knobs: all of the trainer and the cluster: conditions of one may mention others.
+    """
     names = knob_names(knobs, transformer, machine, layout)
     for name, knob in knobs.items():
         if knob.when and not _holds(knob.when, names):
@@ -86,8 +90,7 @@ def knob_options(
             own = knob_names(knobs, transformer, machine, strategy)
             if any(_holds(c.when, own) for each in knobs.values() for c in each.conflicts):
                 continue
-            found = findings(strategy, transformer, machine, program=program)
-            if not any(each.severity == "refuse" for each in found):
+            if not is_refused(strategy, transformer, machine, program=program):
                 yield option_of(name, value, knob)
 
 

@@ -79,8 +79,7 @@ class BestSoFar:
 
 
 def ended_trials(campaign: Campaign) -> int:
-    started = campaign.trials + campaign.confirmations + campaign.knob_starts
-    return started - campaign.pending
+    return campaign.trials_in_all - campaign.pending
 
 
 def has_stand_ins(screening: FewNodes | None) -> bool:

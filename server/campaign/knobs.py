@@ -8,7 +8,6 @@ from itertools import takewhile
 from typing import Any
 
 from autotune.knobs.phase import (
-    CONCLUSIVE,
     at_size,
     knob_trials,
     next_start,
@@ -23,36 +22,31 @@ from autotune.recommendation.recommendation import planned_node_hours, training_
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.schemas.requests import CampaignCreate, Knobs
-from autotune.schemas.trials import Trial
-from autotune.search import Proposer, reason_to_stop, search_trials
+from autotune.schemas.trials import CONCLUSIVE, Trial
+from autotune.search import Proposer, search_trials
 from autotune.search.trial import ATTEMPTS
 from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.program.support import knob_options, knobs_of_program
 from search_spaces.errors import InvalidInput
 from search_spaces.knob import Knob
 from search_spaces.program import ProgramCapabilities
-from search_spaces.rules import findings
+from search_spaces.rules import is_refused
 from search_spaces.strategy import Strategy
 from server.campaign.protocol import knob_iterations
-from server.campaign.scheduling import NextTrials, NodeHours
-
-SIZES = (2.0, 0.5)
-"""Of the layout's micro-batch size: the first that can run is the other one."""
+from server.campaign.scheduling import NextTrials, reason_to_end_confirmations
 
 
 def knobs_of_campaign(
     request: CampaignCreate, profile: Mapping[str, Any] | None
 ) -> dict[str, Knob]:
-    """Return the knobs that a campaign tries.
+    """Return all knobs of a campaign that tries some, by name; empty if it tries none.
 
     Args:
         profile: of its cluster or trainer, as stored with the campaign.
     """
-    cluster = profile_from_dict(profile, source="campaign") if profile else None
-    known = knobs_of_program(cluster)
-    if request.knobs == "all":
-        return known
-    return {name: known[name] for name in request.knobs if name in known}
+    if not request.knobs:
+        return {}
+    return knobs_of_program(profile_from_dict(profile, source="campaign") if profile else None)
 
 
 def check_knobs(knobs: Knobs, request: CampaignCreate, profile: ClusterProfile | None) -> None:
@@ -80,8 +74,10 @@ def next_knob_start(
     """Return the next start of the best layout, then of a runner-up level with it, with or without
     a knob; `ended` if all is decided.
 
-    One at a time, so that all have the same nodes if they can. Node-hours and the deadline limit
-    them; the number of trials does not.
+    One at a time, so that all have the same nodes if they can.
+
+    Args:
+        knobs: all of the campaign's trainer and cluster; empty if none are to be tried.
     """
     for layout in _layouts(campaign, trials, proposer) if knobs else ():
         own = knob_trials(trials, layout, knobs)
@@ -105,8 +101,7 @@ def _reason_to_end(
     *,
     now: datetime,
 ) -> str | None:
-    node_hours = NodeHours(campaign, trials).committed
-    end = reason_to_stop(campaign.request.budget, trials=0, node_hours=node_hours, now=now)
+    end = reason_to_end_confirmations(campaign, trials, now=now)
     lost = sum(1 for _ in takewhile(lambda t: t[0].state not in CONCLUSIVE, reversed(own)))
     if end is None and lost >= ATTEMPTS:
         return f"{lost} starts in a row did not run to their end"
@@ -122,8 +117,9 @@ def _question(
     *,
     layout: Strategy,
 ) -> KnobQuestion:
-    model, machine = campaign.model, campaign.machine
-    options = tuple(knob_options(layout, knobs, model, machine, program))
+    names = campaign.request.knobs
+    every = knob_options(layout, knobs, campaign.model, campaign.machine, program)
+    options = tuple(option for option in every if names == "all" or option.knob in names)
     sizes = [layout.micro_batch_size]
     if any(option.reopens for option in options):
         sizes += _other_size(campaign, layout, trials, proposer, program)
@@ -155,16 +151,14 @@ def _other_size(
 ) -> list[int]:
     """Return another micro-batch size that runs and probably fits, at the same global batch; empty
     if there is none."""
-    samples = layout.micro_batch_size * layout.gradient_accumulation_steps
-    for factor in SIZES:
-        size = layout.micro_batch_size * factor
-        if size < 1 or size % 1 or samples % size:
+    own = layout.micro_batch_size
+    for size in (2 * own, own // 2):
+        if not size or own * layout.gradient_accumulation_steps % size:
             continue
-        other = at_size(layout, int(size))
-        found = findings(other, campaign.model, campaign.machine, program=program)
-        if any(each.severity == "refuse" for each in found):
+        other = at_size(layout, size)
+        if is_refused(other, campaign.model, campaign.machine, program=program):
             continue
         [expected] = proposer.expect([other], search_trials(trials))
         if expected.expected.fit_probability >= LIKELY_TO_FIT:
-            return [int(size)]
+            return [size]
     return []

@@ -99,6 +99,15 @@ def reason_to_end_search(
     )
 
 
+def reason_to_end_confirmations(
+    campaign: Campaign, trials: Sequence[Trial], *, now: datetime
+) -> str | None:
+    """Return why no further confirmation or start of a knob may begin: node-hours and the deadline
+    limit these, the number of trials does not."""
+    node_hours = NodeHours(campaign, trials).committed
+    return reason_to_stop(campaign.request.budget, trials=0, node_hours=node_hours, now=now)
+
+
 def is_late(campaign: Campaign, *, now: datetime) -> bool:
     only_deadline = Budget(deadline=campaign.request.budget.deadline)
     return reason_to_stop(only_deadline, trials=0, node_hours=0.0, now=now) is not None
@@ -212,12 +221,8 @@ def next_confirmations(
     campaign: Campaign, trials: Sequence[Trial], proposer: Proposer, *, now: datetime
 ) -> NextTrials:
     """Return the best layouts that are not yet confirmed, as far as nodes are free, and the
-    runners-up that are worth confirming; after all, the best one once more.
-
-    Node-hours and the deadline limit confirmations; the number of trials does not.
-    """
-    node_hours = NodeHours(campaign, trials).committed
-    end = reason_to_stop(campaign.request.budget, trials=0, node_hours=node_hours, now=now)
+    runners-up that are worth confirming; after all, the best one once more."""
+    end = reason_to_end_confirmations(campaign, trials, now=now)
     wanted = (
         [] if end is not None else strategies_to_confirm(campaign, trials, belief=proposer.belief)
     )

@@ -83,11 +83,11 @@ class CampaignProgress:
         failed = f"{sum(self.ended.values())} failed"
         confirmed = plural(self.confirmed, "confirmation") if self.confirmed else ""
         knobs = f"{plural(self.knob_starts, 'start')} of knobs" if self.knob_starts else ""
-        told = [f"{waiting} waiting" if waiting else "", confirmed, knobs, failed]
+        parts = [f"{waiting} waiting" if waiting else "", confirmed, knobs, failed]
         projected = "projected, " if self.campaign.best_projected_from_nodes else ""
         origin = f"{projected}{mark(self.campaign.simulated)}"
-        told += [f"{best} ({origin})", self.remaining]
-        return " · ".join(filter(None, told))
+        parts += [f"{best} ({origin})", self.remaining]
+        return " · ".join(filter(None, parts))
 
     def apply(self, event: Event) -> bool:
         """Process an event; return whether a trial has ended."""

@@ -132,12 +132,12 @@ class KnobsFigure(DrawnFigure):
         drawn = {row["of"] for row in (*rows, *others)}
         looks = {of: look for of, look in _looks(palette, other=other).items() if of in drawn}
         colours, shapes = zip(*looks.values(), strict=True)
-        told = {"title": None, "legend": legend(list(looks))}
+        key = {"title": None, "legend": legend(list(looks))}
         y = ordinal("row", axis=None)
         mark = {
             "y": y,
-            "color": nominal("of", scale=by_value(list(looks), colours), **told),
-            "shape": nominal("of", scale=by_value(list(looks), shapes), **told),
+            "color": nominal("of", scale=by_value(list(looks), colours), **key),
+            "shape": nominal("of", scale=by_value(list(looks), shapes), **key),
             "tooltip": tooltip(CELLS),
         }
         x = {

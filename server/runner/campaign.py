@@ -263,7 +263,7 @@ class ClaimedCampaign:
         if polled.waiting and is_late(campaign, now=datetime.now(UTC)):
             self._polling.cancel(polled.waiting)
         known = (
-            campaign.trials + campaign.confirmations + campaign.knob_starts,
+            campaign.trials_in_all,
             campaign.pending,
             campaign.request.budget,
         )

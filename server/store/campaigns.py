@@ -16,7 +16,13 @@ from sqlalchemy.orm import Session
 
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState
-from autotune.schemas.requests import Budget, BudgetExtension, CampaignChange, CampaignCreate
+from autotune.schemas.requests import (
+    Budget,
+    BudgetExtension,
+    CampaignChange,
+    CampaignCreate,
+    Knobs,
+)
 from autotune.schemas.trials import FAILURES
 from evaluators.cluster import profile_from_dict
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -166,9 +172,9 @@ def extend_campaign(session: Session, campaign_id: int, extension: BudgetExtensi
     if knobs:
         profile = profile_from_dict(row.profile, source="campaign") if row.profile else None
         check_knobs(knobs, request, profile)
-    _check_extension(request.budget, wanted, with_knobs=knobs is not None)
-    changed = {"budget": request.budget.model_copy(update=wanted)}
-    changed |= {} if knobs is None else {"knobs": knobs}
+    _check_extension(request.budget, wanted, with_knobs=bool(knobs))
+    changed: dict[str, Any] = {"budget": request.budget.model_copy(update=wanted)}
+    changed |= {"knobs": _added(request.knobs, knobs)} if knobs else {}
     row.request = request.model_copy(update=changed).model_dump(mode="json")
     if row.state == CampaignState.DONE and not wanted:
         change_state(session, row, CampaignState.CONFIRMING, reason=row.reason)
@@ -235,6 +241,12 @@ def _demand(row: CampaignRow, verb: str, states: Iterable[CampaignState]) -> Non
         reason = f"campaign {row.id} is {row.state} and cannot be {verb}"
         valid = f"a campaign that is {' or '.join(allowed)}"
         raise Conflict("state", row.state, reason, valid=valid)
+
+
+def _added(present: Knobs, others: Knobs) -> Knobs:
+    if present == "all" or others == "all":
+        return "all"
+    return list(dict.fromkeys([*present, *others]))
 
 
 def _check_extension(budget: Budget, wanted: dict[str, Any], *, with_knobs: bool) -> None:

@@ -197,8 +197,8 @@ def extend(
         typer.Option(
             "--knobs",
             metavar="all|NAME,NAME",
-            help="Knobs to try on the best layout, instead of the campaign's: all, or names as in "
-            "`autotune submit --knobs`.",
+            help="Knobs to try on the best layout, in addition to the campaign's: all, or names as "
+            "in `autotune submit --knobs`.",
         ),
     ] = None,
     json: Json = False,

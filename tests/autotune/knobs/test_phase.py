@@ -9,7 +9,7 @@ import pytest
 
 from autotune.knobs.phase import (
     at_size,
-    findings,
+    knob_findings,
     knob_trials,
     next_start,
     repeated_noise,
@@ -67,7 +67,7 @@ def rows_of(trials: list[Trial]) -> list[KnobStart]:
 
 
 def found_in(*trials: Trial) -> KnobFindings:
-    found = findings(LAYOUT, trials, KNOBS, training_node_hours=1000.0)
+    found = knob_findings(LAYOUT, trials, KNOBS, training_node_hours=1000.0)
     assert found is not None
     return found
 

@@ -68,6 +68,7 @@ def test_a_trial_reports_all_that_it_measured(ended: Ended) -> None:
     if isinstance(ended.place, Bundled):
         assert set(outcome.versions) == {"python", "torch", "deepspeed"}
         assert 2 < (outcome.loss or 0) < 4
+        assert outcome.first_losses[-1] == outcome.loss
     assert len(outcome.peak_memory_gib) == (1 if outcome.simulated else 2)
     assert outcome.log_path is not None
     log = Path(outcome.log_path).read_text()

@@ -14,16 +14,10 @@ from evaluators.cluster.knobs import knobs_of_profile, profile_of_run, read_knob
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.strategy import Strategy
+from tests.autotune.records import strategy
 
 MODEL, FRONTIER = load_model("gpt-22b"), load_machine("frontier")
-STRATEGY = Strategy(
-    tensor_parallel=8,
-    pipeline_parallel=1,
-    micro_batch_size=1,
-    gradient_accumulation_steps=4,
-    zero_stage=1,
-    num_nodes=2,
-)
+STRATEGY = strategy(tp=8, pp=1, gas=4)
 TUNER = """
 [slurm]
 account = "abc123"
@@ -35,9 +29,9 @@ set = { "$NCCL_TUNER_CONFIG_FILE" = "{None if tuner == 'default' else tuner}" }
 """
 
 
-def run(strategy: Strategy) -> Launch:
+def run(layout: Strategy) -> Launch:
     return Launch(
-        transformer=MODEL, machine=FRONTIER, strategy=strategy, name="run", evaluator="slurm"
+        transformer=MODEL, machine=FRONTIER, strategy=layout, name="run", evaluator="slurm"
     )
 
 
@@ -85,14 +79,14 @@ def test_an_invalid_knob_is_refused(
 def test_a_run_has_what_its_knobs_set(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('knobs_from = ["binding"]\n' + TUNER)
-    profile, strategy = read_profile(path), STRATEGY
-    assert profile_of_run(profile, run(strategy)) == profile
+    profile = read_profile(path)
+    assert profile_of_run(profile, run(STRATEGY)) == profile
     chosen = (("cpu_binding", "cores"), ("tuner", "/shared/tuner.csv"), ("unknown", 1))
-    changed = profile_of_run(profile, run(replace(strategy, settings=chosen)))
+    changed = profile_of_run(profile, run(replace(STRATEGY, settings=chosen)))
     assert changed.environment.variables["NCCL_TUNER_CONFIG_FILE"] == "/shared/tuner.csv"
     assert "--cpu-bind=cores" in changed.tasks.srun
     usual = (("cpu_binding", "default"), ("tuner", "default"))
-    assert profile_of_run(profile, run(replace(strategy, settings=usual))) == profile
+    assert profile_of_run(profile, run(replace(STRATEGY, settings=usual))) == profile
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from server.campaign.start import space_of_campaign
 from server.campaign.worth import proposer_of, trial_cost
 from tests.autotune import records
 from tests.autotune.recommendation.examples import trial
-from tests.autotune.records import request
+from tests.autotune.records import request, strategy
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 ENDED = NextTrials(phase_ends="Budget spent: 1 trial.")
@@ -43,6 +43,13 @@ numerics = "reordered"
 when = "world_size == 1"
 set = { "$RING" = "{rank_order}" }
 
+[knob.pipe]
+meaning = "a setting of the streams"
+values = [1, 2]
+numerics = "identical"
+when = "stream == 1"
+set = { "$PIPE" = "{pipe}" }
+
 [knob.dense]
 meaning = "a kernel whose worth depends on the size"
 values = [false, true]
@@ -51,15 +58,7 @@ reopens = true
 set = { "$DENSE" = "{dense}" }
 conflicts = [{ when = "dense and zero_stage == 3", because = "it needs whole weights" }]
 """
-LAYOUT = Strategy(
-    tensor_parallel=1,
-    pipeline_parallel=1,
-    micro_batch_size=2,
-    gradient_accumulation_steps=4,
-    zero_stage=2,
-    num_nodes=1,
-    activation_checkpointing="none",
-)
+LAYOUT = strategy(tp=1, pp=1, mbs=2, gas=4, zero_stage=2, nodes=1, activation_checkpointing="none")
 PROFILE = ClusterProfile(name="local", knob=read_knob_file(OWN))
 
 
@@ -98,10 +97,10 @@ def carried_out(
 ) -> tuple[list[Trial], NextTrials]:
     trials = [*rows] or confirmed()
     while (following := next_of(subject, trials)).strategies:
-        (strategy,) = following.strategies
+        (start,) = following.strategies
         assert following.purpose == "knob"
-        rate = 1.0 + sum(gains.get(name, 0.0) for name, _ in strategy.settings)
-        trials.append(trial(len(trials) + 1, strategy, seconds=1.0 / rate, purpose="knob"))
+        rate = 1.0 + sum(gains.get(name, 0.0) for name, _ in start.settings)
+        trials.append(trial(len(trials) + 1, start, seconds=1.0 / rate, purpose="knob"))
         assert len(trials) < 60
     return trials, following
 
@@ -122,6 +121,11 @@ def test_named_knobs_only_and_both_sizes_where_the_sign_depends() -> None:
         (t.strategy.micro_batch_size, t.strategy.gradient_accumulation_steps) for t in trials[3:]
     }
     assert sizes == {(2, 4), (1, 8)}, "twice the size would not fit"
+
+
+def test_a_condition_may_mention_a_knob_that_is_not_tried() -> None:
+    trials, _ = carried_out(campaign(knobs=["pipe"]), {})
+    assert {name for each in trials[3:] for name, _ in each.strategy.settings} == {"pipe"}
 
 
 def test_a_conflict_with_the_layout_is_not_tried() -> None:

@@ -134,8 +134,10 @@ def test_knobs_are_tried_on_a_finished_campaign(store: Store) -> None:
     extended = write(store, extend_campaign, campaign.id, BudgetExtension(knobs=["overlap"]))
     assert (extended.state, extended.reason) == (CampaignState.CONFIRMING, "Budget spent: 1 trial.")
     assert extended.request.knobs == ["overlap"]
-    more = BudgetExtension(knobs="all", max_node_hours=9.0)
-    assert write(store, extend_campaign, campaign.id, more).state is CampaignState.QUEUED
+    more = write(store, extend_campaign, campaign.id, BudgetExtension(knobs=["reduce_bucket"]))
+    assert more.request.knobs == ["overlap", "reduce_bucket"]
+    budget = BudgetExtension(knobs="all", max_node_hours=9.0)
+    assert write(store, extend_campaign, campaign.id, budget).state is CampaignState.QUEUED
     with pytest.raises(InvalidInput, match="this knob"), store.transaction() as session:
         extend_campaign(session, campaign.id, BudgetExtension(knobs=["overlp"]))
 
