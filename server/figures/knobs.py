@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from autotune.answers.recommendation import SIGN_DIFFERS, knob_rows, knob_sentence, noise
-from autotune.schemas.knobs import KnobDecision, KnobFindings, KnobResult
-from autotune.schemas.wire import Wire
+from autotune.schemas.knobs import KnobFindings, KnobResult
 from autotune.words.quantities import figure, plural
-from search_spaces.dimensions import Scalar, setting_text
-from server.figures.figure import Cells, DrawnFigure, rows_of, tooltip
+from search_spaces.dimensions import setting_text
+from server.figures.figure import DrawnFigure
 from server.figures.source import FigureSource
 from server.figures.vega import (
     PALETTES,
@@ -33,39 +32,7 @@ LANE_PX = 22
 LABEL_PX, MARK_PX = -12, 9
 """From the middle of a row to its label and to its mark."""
 NO_GAIN = "no gain measured"
-
-
-class KnobGain(Wire):
-    """One value of a knob, or those used together; gains are in per cent of the rate."""
-
-    name: str
-    """The knob and its value, or `together`."""
-    decision: KnobDecision | Literal["used together"]
-    """What follows."""
-    gain: float | None
-    """Expected gain; null without a successful start."""
-    low: float | None
-    """Lower end of its 80 % interval."""
-    high: float | None
-    """Upper end of its 80 % interval."""
-    at_other_size: float | None = None
-    """Expected gain at the other micro-batch size; null if not measured."""
-    sign_differs: bool = False
-    """Whether it is probably faster at one micro-batch size and slower at the other."""
-    why: str = ""
-    """The reason for the decision, in a sentence."""
-
-
-CELLS: Cells[KnobGain] = {
-    "Knob": lambda each: each.name,
-    "Decision": lambda each: each.decision,
-    "Gain, %": lambda each: _signed(each.gain),
-    "80 % interval, %": lambda each: (
-        "" if each.low is None else f"{_signed(each.low)} to {_signed(each.high)}"
-    ),
-    "Gain at the other MBS, %": lambda each: _signed(each.at_other_size),
-    "Reason": lambda each: each.why,
-}
+TOGETHER = "used together"
 
 
 class KnobsFigure(DrawnFigure):
@@ -76,28 +43,25 @@ class KnobsFigure(DrawnFigure):
 
     kind: Literal["knobs"] = "knobs"
     """Kind of figure."""
-    gains: list[KnobGain]
-    """Each value that was tried, the largest gain first, then all to use together."""
+    findings: KnobFindings
+    """What the starts show."""
     noise_floor: float | None
-    """Difference below which 95 % of pairs of equal starts are, per cent; null if not measured."""
-    other_micro_batch_size: int | None
-    """Other micro-batch size at which knobs were measured; null: none."""
+    """Relative difference below which 95 % of pairs of equal starts are; null if not measured."""
 
     @classmethod
     def of(cls, source: FigureSource) -> KnobsFigure:
         answer = source.recommendation
         assert answer is not None
         assert answer.knobs is not None
-        found, floor = answer.knobs, answer.noise_floor
+        found = answer.knobs
         took = f"{plural(found.starts, 'start')} took {figure(found.node_hours)} node-hours."
         band = noise(answer).replace("noise here", "noise (the band)")
         return cls._of_campaign(
             source,
             " ".join(filter(None, [knob_sentence(found), took, band])),
             table=knob_rows(found),
-            gains=[*map(_single, found.results), *_together(found)],
-            noise_floor=None if floor is None else 100.0 * floor,
-            other_micro_batch_size=found.other_micro_batch_size,
+            findings=found,
+            noise_floor=answer.noise_floor,
         )
 
     @classmethod
@@ -113,21 +77,16 @@ class KnobsFigure(DrawnFigure):
 
     def chart(self, *, scheme: Scheme = "light") -> Spec:
         palette = PALETTES[scheme]
-        other = f"at MBS {self.other_micro_batch_size}"
+        other = f"at MBS {self.findings.other_micro_batch_size}"
         floor = self.noise_floor or 0.0
-        lane = {"from": -floor, "to": floor, "zero": 0.0}
-        rows = [
-            row | lane | {"row": number, "label": _label(each), "of": each.decision}
-            for number, (each, row) in enumerate(
-                zip(self.gains, rows_of(CELLS, self.gains), strict=True)
-            )
-        ]
+        lane: Spec = {"from": -floor, "to": floor, "zero": 0.0}
+        rows = [lane | row | {"row": number} for number, row in enumerate(self._rows())]
         known = [row for row in rows if row["gain"] is not None]
         unknown = [row for row in rows if row["gain"] is None]
         others = [
-            row | {"of": other, "gain": row["at_other_size"]}
+            row | {"of": other, "gain": row["gain_at_other_size"]}
             for row in rows
-            if row["at_other_size"] is not None
+            if row.get("gain_at_other_size") is not None
         ]
         drawn = {row["of"] for row in (*rows, *others)}
         looks = {of: look for of, look in _looks(palette, other=other).items() if of in drawn}
@@ -138,14 +97,14 @@ class KnobsFigure(DrawnFigure):
             "y": y,
             "color": nominal("of", scale=by_value(list(looks), colours), **key),
             "shape": nominal("of", scale=by_value(list(looks), shapes), **key),
-            "tooltip": tooltip(CELLS),
+            "tooltip": [nominal(name, title=name) for name in self.table.columns],
         }
         x = {
-            "title": f"gain in rate, %{'; band: noise' if floor else ''}",
-            "axis": {"tickCount": 6},
+            "title": f"gain in rate{'; band: noise' if floor else ''}",
+            "axis": {"tickCount": 6, "format": "+~%"},
         }
         gain = mark | {"x": quantitative("gain", **x)}
-        span = {"x": quantitative("low", **x), "x2": {"field": "high"}, "y": y}
+        span = {"x": quantitative("gain_low", **x), "x2": {"field": "gain_high"}, "y": y}
         band = {"x": quantitative("from", **x), "x2": {"field": "to"}, "y": y}
         zero = {"x": quantitative("zero", **x), "y": y}
         label = {"x": at(0), "y": y, "text": nominal("label")}
@@ -171,6 +130,19 @@ class KnobsFigure(DrawnFigure):
         }
         return finish(layers, palette, data, height=ROW_PX * len(rows))
 
+    def _rows(self) -> Iterator[Spec]:
+        """Yield a row for each value that was tried, then for those used together, each with the
+        cells of its tooltip."""
+        found, columns = self.findings, self.table.columns
+        for each, cells in zip(found.results, self.table.rows, strict=True):
+            row = {"label": _label(each), "of": each.decision}
+            yield each.model_dump(mode="json") | row | dict(zip(columns, cells, strict=True))
+        if len(found.settings) > 1:
+            names = ", ".join(f"{k} = {setting_text(v)}" for k, v in found.settings.items())
+            row = {"label": f"{TOGETHER}: {names}", "of": TOGETHER}
+            row |= dict.fromkeys(columns, "") | {"Knob": names, "Decision": TOGETHER}
+            yield found.model_dump(mode="json") | row
+
 
 def _looks(palette: Palette, *, other: str) -> dict[str, tuple[str, str]]:
     """Return the colour and the shape of each decision, and of gains at the other size."""
@@ -178,48 +150,13 @@ def _looks(palette: Palette, *, other: str) -> dict[str, tuple[str, str]]:
         "adopted": (palette.confirmed, "diamond"),
         "rejected": (palette.oom, "cross"),
         "not decided": (palette.other, "circle"),
-        "used together": (palette.measured, "square"),
+        TOGETHER: (palette.measured, "square"),
         other: (palette.crashed, "triangle-up"),
     }
 
 
-def _label(each: KnobGain) -> str:
+def _label(each: KnobResult) -> str:
     """Return the head of a row: what was rejected says why, though it may be faster."""
-    if each.decision == "used together":
-        return f"{each.decision}: {each.name}"
     note = SIGN_DIFFERS if each.sign_differs else each.why if each.decision == "rejected" else ""
-    return ". ".join(filter(None, [f"{each.name}: {each.decision}", note]))
-
-
-def _single(each: KnobResult) -> KnobGain:
-    return KnobGain(
-        name=_named(each.knob, each.value),
-        decision=each.decision,
-        at_other_size=_per_cent(each.gain_at_other_size),
-        sign_differs=each.sign_differs,
-        why=each.why,
-        **_interval(each),
-    )
-
-
-def _together(found: KnobFindings) -> Iterator[KnobGain]:
-    if len(found.settings) > 1:
-        names = ", ".join(_named(knob, value) for knob, value in found.settings.items())
-        yield KnobGain(name=names, decision="used together", **_interval(found))
-
-
-def _named(knob: str, value: Scalar) -> str:
-    return f"{knob} = {setting_text(value)}"
-
-
-def _interval(found: KnobResult | KnobFindings) -> dict[str, Any]:
-    ends = {"gain": found.gain, "low": found.gain_low, "high": found.gain_high}
-    return {name: _per_cent(share) for name, share in ends.items()}
-
-
-def _per_cent(share: float | None) -> float | None:
-    return None if share is None else 100.0 * share
-
-
-def _signed(value: float | None) -> str:
-    return "" if value is None else f"{value:+z.1f}"
+    head = f"{each.knob} = {setting_text(each.value)}: {each.decision}"
+    return ". ".join(filter(None, [head, note]))

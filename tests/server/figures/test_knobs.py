@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from autotune.schemas.knobs import KnobResult
 from server.figures.kinds import missing
-from server.figures.knobs import KnobGain, KnobsFigure
+from server.figures.knobs import KnobsFigure
 from server.figures.source import FigureSource
 from tests.server.dashboard.campaigns import WITH_KNOBS
 from tests.server.figures.conftest import Stages
@@ -17,39 +18,37 @@ def figure(tuned: FigureSource) -> KnobsFigure:
     return KnobsFigure.of(tuned)
 
 
-def named(figure: KnobsFigure, name: str) -> KnobGain:
-    return next(each for each in figure.gains if each.name == name)
+def named(figure: KnobsFigure, knob: str, value: object) -> KnobResult:
+    return next(e for e in figure.findings.results if (e.knob, e.value) == (knob, value))
 
 
 def test_gains_are_those_planted_with_the_largest_first(figure: KnobsFigure) -> None:
-    *single, together = figure.gains
-    assert [each.gain or 0.0 for each in single] == sorted(
-        (each.gain or 0.0 for each in single), reverse=True
-    )
-    off = named(figure, "overlap = off")
-    assert off.gain == pytest.approx(4.1, abs=0.2)
-    assert off.at_other_size == pytest.approx(-2.6, abs=0.2)
-    assert (figure.other_micro_batch_size, off.sign_differs) == (1, True)
-    assert together.decision == "used together"
-    assert together.name == "overlap = off, reduce_bucket = 50000000"
-    assert together.gain == pytest.approx(5.9, abs=0.2)
-    for each in figure.gains:
-        if each.gain is not None:
-            assert each.low is not None
-            assert each.high is not None
-            assert each.low - 0.01 <= each.gain <= each.high + 0.01
+    found = figure.findings
+    gains = [each.gain or 0.0 for each in found.results]
+    assert gains == sorted(gains, reverse=True)
+    off = named(figure, "overlap", False)
+    assert off.gain == pytest.approx(0.041, abs=0.002)
+    assert off.gain_at_other_size == pytest.approx(-0.026, abs=0.002)
+    assert (found.other_micro_batch_size, off.sign_differs) == (1, True)
+    assert found.gain == pytest.approx(0.059, abs=0.002)
+    rows = figure.chart()["datasets"]["rows"]
+    assert rows[-1]["label"] == "used together: overlap = off, reduce_bucket = 50000000"
+    assert [row["gain"] for row in rows] == [*(each.gain for each in found.results), found.gain]
+    for row in rows:
+        if row["gain"] is not None:
+            assert row["gain_low"] - 1e-4 <= row["gain"] <= row["gain_high"] + 1e-4
 
 
 def test_what_was_rejected_says_why_on_the_chart(figure: KnobsFigure) -> None:
-    lossy, failed = (
-        named(figure, name)
-        for name in ("reduce_bucket = 90000000", "allgather_bucket = 1000000000")
-    )
+    lossy = named(figure, "reduce_bucket", 90000000)
+    failed = named(figure, "allgather_bucket", 1000000000)
     assert (lossy.decision, failed.decision, failed.gain) == ("rejected", "rejected", None)
     words = [word.text for word in drawn_words(figure.chart(), width=760)]
     assert "allgather_bucket = 1000000000: rejected. A start failed." in words
     assert "no gain measured" in words
-    assert any(word.startswith(f"{lossy.name}: rejected. The loss of step 6") for word in words)
+    assert any(
+        word.startswith("reduce_bucket = 90000000: rejected. The loss of step 6") for word in words
+    )
 
 
 def test_decisions_differ_by_shape_and_by_colour(figure: KnobsFigure) -> None:
@@ -64,8 +63,8 @@ def test_the_caption_has_what_to_use_its_cost_and_the_noise(figure: KnobsFigure)
     assert use.startswith("Use overlap = off and reduce_bucket = 50000000: 5.9 % faster (80 %: ")
     assert took == "21 starts took 1.40 node-hours"
     assert figure.noise_floor is not None
-    assert noise == f"Differences below {figure.noise_floor:.1f} % are noise (the band)."
-    assert len(figure.table.rows) == len(figure.gains) - 1
+    assert noise == f"Differences below {100 * figure.noise_floor:.1f} % are noise (the band)."
+    assert len(figure.table.rows) == len(figure.findings.results)
 
 
 def test_without_a_start_with_a_knob_there_is_none(stages: Stages) -> None:
