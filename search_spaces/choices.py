@@ -23,9 +23,8 @@ DimensionChoice: TypeAlias = Scalar | Sequence[Scalar] | Mapping[str, int]
 AUTO = "auto"
 MOST_VALUES = 1024  # of one dimension: more is a slip, and would not be searched anyhow
 
-UNSAID = (MEMORY_FOR_TIME[0], "virtual_stages", *MEMORY_FOR_TIME[1:])
-"""Dimensions that are searched where nothing was said of them and there is room, the first to give
-up first."""
+OPTIONAL = (MEMORY_FOR_TIME[0], "virtual_stages", *MEMORY_FOR_TIME[1:])
+"""Dimensions that are searched by default where there is room, the first to give up first."""
 
 ACCUMULATIONS_PER_STAGE = 4  # from there on a pipeline's bubble is under a fifth of an iteration
 LEAST_OF_LARGEST_ACCUMULATIONS = 32
@@ -53,11 +52,11 @@ def values_of(dimension: str, choice: DimensionChoice) -> tuple[Scalar, ...]:
 
 def describe_valid(dimension: str) -> str:
     """Return the valid choices of a dimension, in words."""
-    said = BY_NAME[dimension]
-    if said.is_switch:
+    definition = BY_NAME[dimension]
+    if definition.is_switch:
         return "true or false"
-    if said.is_named:
-        return ", ".join(map(str, said.values))
+    if definition.is_named:
+        return ", ".join(map(str, definition.values))
     low, high = _bounds(dimension)
     return f"whole numbers from {low} to {high}"
 
@@ -68,11 +67,11 @@ def _bounds(dimension: str) -> tuple[int, int]:
 
 
 def _refuse_wrong(dimension: str, value: object) -> None:
-    said = BY_NAME[dimension]
-    if said.is_switch:
+    definition = BY_NAME[dimension]
+    if definition.is_switch:
         right = type(value) is bool
-    elif said.is_named:
-        right = value in said.values
+    elif definition.is_named:
+        right = value in definition.values
     else:
         low, high = _bounds(dimension)
         right = type(value) is int and low <= value <= high
@@ -109,7 +108,7 @@ def fixed_default(dimension: str, machine: Machine) -> tuple[Scalar, ...]:
     return (value,)
 
 
-def unsaid(
+def optional_values(
     values: Mapping[str, tuple[Scalar, ...]],
     transformer: Transformer,
     machine: Machine,
@@ -121,7 +120,7 @@ def unsaid(
     memory.
 
     Which is best depends on the layout, so they are part of the search, but for what only repeats
-    another strategy: with FlashAttention no scores are kept, so selective checkpointing saves no
+    another strategy: FlashAttention stores no scores, so selective checkpointing saves no
     memory, and only works the attention out twice (Megatron-DeepSpeed ignores it then); without
     tensor parallelism there are no ranks to cut sequences over. On CPUs memory rarely decides, so
     there only the dimensions that the program itself searches are returned.
@@ -132,10 +131,10 @@ def unsaid(
     Returns:
         Dimension -> values, in the order in which a space that gets too large gives them up.
     """
-    searched = UNSAID if machine.peak_tflops is not None else program.searched
+    searched = OPTIONAL if machine.peak_tflops is not None else program.searched
     found = {
         name: automatic(name, transformer, machine, nodes=nodes, program=program)
-        for name in UNSAID
+        for name in OPTIONAL
         if name in searched
     }
     repeating = {
@@ -158,13 +157,13 @@ def automatic(
 ) -> tuple[Scalar, ...]:
     """Return the values of `"auto"`, for every dimension but gradient_accumulation_steps.
 
-    A dimension that the program lacks has its neutral value alone.
+    A dimension that the program lacks has only its neutral value.
     """
-    said = BY_NAME[dimension]
-    if said.neutral is not None and not program.varies(dimension):
-        return (said.neutral,)
-    assert said.automatic is not None
-    values = said.automatic(
+    definition = BY_NAME[dimension]
+    if definition.neutral is not None and not program.varies(dimension):
+        return (definition.neutral,)
+    assert definition.automatic is not None
+    values = definition.automatic(
         AutomaticFor(transformer=transformer, machine=machine, nodes=nodes, program=program)
     )
     return tuple(sorted(values)) if isinstance(values, set) else values

@@ -114,7 +114,7 @@ class Dimension:
     def is_searched(self) -> bool:
         return self.default is None
 
-    def told(self, value: Scalar) -> str:
+    def short_value(self, value: Scalar) -> str:
         """Return a value in short: `TP 8`, `ZeRO-1`, `16 nodes`, `no SP`,
         `full recompute`."""
         if self.is_switch:
@@ -127,7 +127,7 @@ class Dimension:
         return f"{self.short}{'-' if self.values else ' '}{value}"
 
     def brief(self, value: Scalar) -> str:
-        return "" if value == self.default and not self.is_named else self.told(value)
+        return "" if value == self.default and not self.is_named else self.short_value(value)
 
     def is_absent(self, value: Scalar) -> bool:
         return self.of_experts and value == self.default

@@ -115,7 +115,7 @@ class Grid:
     def points(
         self, transformer: Transformer, program: ProgramCapabilities, batch: GlobalBatch
     ) -> int:
-        """Return how many points have to be kept in memory: those whose GPUs can be divided, whose
+        """Return how many points memory has to hold: those whose GPUs can be divided, whose
         sequence parallelism goes with the rest, and whose batch is within the bounds."""
         lattice = self.open(CUTTING)
         groups = lattice.groups

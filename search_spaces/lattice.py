@@ -25,7 +25,7 @@ class Lattice:
         columns: dimension name -> array of shape (n,); integers, booleans, or short strings, and
             objects for a dimension of the trainer's own, None where a strategy lacks it. In the
             open grid of a space each stands along an axis of its own instead: rules judge it as
-            well, and nothing else may be asked of it.
+            well, and nothing else works on it.
         gpus_per_node: of the machine that they are laid out on.
     """
 

@@ -136,8 +136,8 @@ class DimensionRefusal(ABC):
 
     @property
     def words(self) -> str:
-        said = BY_NAME[self.dimension]
-        return said.words or said.label.lower()
+        definition = BY_NAME[self.dimension]
+        return definition.words or definition.label.lower()
 
     @property
     @abstractmethod
@@ -229,7 +229,7 @@ class OwnDimension:
 
     Attributes:
         values: two or more, of one type, in their order; the first is what is usual.
-        searched: whether a campaign tries all values unless it is told others. One that is not
+        searched: whether a campaign tries all values unless it names some. One that is not
             searched has its usual value, and strategies do not mention it, unless a campaign does.
     """
 
@@ -346,7 +346,7 @@ def program_masks(
     """Return reason -> mask that broadcasts to the shape of the lattice, true where the trainer
     refuses a strategy for it.
 
-    Each refusal is asked once for every combination of the values that decide it. Strategies that
+    Each refusal is checked once for every combination of the values that decide it. Strategies that
     no program can run are left to other rules.
     """
     masks: dict[str, Mask] = {}

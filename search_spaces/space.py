@@ -19,7 +19,7 @@ from search_spaces.choices import (
     automatic,
     automatic_accumulations,
     fixed_default,
-    unsaid,
+    optional_values,
     values_of,
 )
 from search_spaces.dimensions import ACCUMULATION, BY_NAME, DIMENSIONS, OF_EXPERTS, TABLE, Scalar
@@ -40,9 +40,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 MOST_POINTS = 1_000_000  # enumerated in about half a second and a quarter of a gigabyte
-MOST_AUTOMATIC_POINTS = (
-    400_000  # to which what nothing was said of may enlarge it; 5 of 8 are legal
-)
+MOST_AUTOMATIC_POINTS = 400_000  # to which optional dimensions may enlarge it; 5 of 8 are legal
 COMBINATIONS = "combinations of values"
 NAMING_LAYOUTS = tuple(
     d.name for d in TABLE if d.is_searched and d.part != "nodes" and d.name != ACCUMULATION
@@ -130,7 +128,7 @@ class SearchSpace:
         )
         following = _following_tensor_parallel(values, choices, program, transformer)
         values |= following
-        wider = unsaid(values, transformer, machine, nodes=nodes, program=program)
+        wider = optional_values(values, transformer, machine, nodes=nodes, program=program)
         wanted = {
             name: _including(name, each, published)
             for name, each in wider.items()
@@ -276,10 +274,10 @@ def _unvaried(
 ) -> Iterator[tuple[str, tuple[Scalar, ...]]]:
     """Yield the dimensions that the program does not vary, each with its one value; add to
     `problems` where another was chosen."""
-    for name, kept in program.fixed:
-        if name == "expert_tensor_parallel" and kept is None:
+    for name, fixed in program.fixed:
+        if name == "expert_tensor_parallel" and fixed is None:
             continue  # it follows tensor_parallel
-        value = fixed_default(name, machine)[0] if kept is None else kept
+        value = fixed_default(name, machine)[0] if fixed is None else fixed
         choice = choices.get(name, AUTO)
         try:
             if choice != AUTO and values_of(name, choice) != (value,):

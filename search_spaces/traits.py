@@ -1,4 +1,4 @@
-"""What a trainer is said to do that no dimension of a strategy states, by name: the fields of
+"""What a trainer does that no dimension of a strategy states, by name: the fields of
 `StateWidths`, and words for some of their numbers.
 
 Adapters have them in `[states]`, predictions in `traits`.

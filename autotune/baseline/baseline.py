@@ -119,8 +119,8 @@ def _pool(request: CampaignCreate) -> int:
 
 def _statement(choice: str | Strategy, space: SearchSpace) -> LayoutStatement:
     if isinstance(choice, Strategy):
-        said = {name: choice.value(name) for name in DIMENSIONS}
-        return LayoutStatement(dimensions=said, settings=dict(choice.settings))
+        dimensions = {name: choice.value(name) for name in DIMENSIONS}
+        return LayoutStatement(dimensions=dimensions, settings=dict(choice.settings))
     return key_values(choice, own=tuple(space.settings))
 
 
@@ -159,11 +159,11 @@ def baseline_name(
     return "a default layout" if request.baseline is None else "your own layout"
 
 
-def _stated(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> Strategy:
-    own = _space_of(request, space, said)
+def _stated(request: CampaignCreate, space: SearchSpace, statement: LayoutStatement) -> Strategy:
+    own = _space_of(request, space, statement)
     lattice = own.lattice()
     if not len(lattice):
-        raise _illegal(request, own, said)
+        raise _illegal(request, own, statement)
     within = lattice.take(lattice["num_nodes"] <= _pool(request))
     if not len(within):
         pool = _pool(request)
@@ -183,9 +183,11 @@ def _lacking(space: SearchSpace, lattice: Lattice, *, headroom_gib: float) -> ND
     return np.asarray(np.where(predicted.fits, tight, UNFIT), dtype=np.int64)
 
 
-def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> SearchSpace:
-    chosen: dict[str, object] = dict(said.dimensions)
-    batch, wanted = space.batch, said.global_batch_size
+def _space_of(
+    request: CampaignCreate, space: SearchSpace, statement: LayoutStatement
+) -> SearchSpace:
+    chosen: dict[str, object] = dict(statement.dimensions)
+    batch, wanted = space.batch, statement.global_batch_size
     if wanted is not None and not batch.least <= wanted <= batch.most:
         reason = f"a global batch of {wanted} samples; allowed: {batch}"
         raise InvalidInput(FIELD, _shown(request), reason, valid=f"a global batch of {batch}")
@@ -194,14 +196,14 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
     if ACCUMULATION not in chosen:
         bounded = wanted is not None or batch.maximum is not None
         chosen[ACCUMULATION] = "auto" if bounded else list(space.dimensions[ACCUMULATION])
-    first = said.settings.get(RECOMPUTED_LAYERS)
+    first = statement.settings.get(RECOMPUTED_LAYERS)
     if first and all(each.name != RECOMPUTED_LAYERS for each in space.program.own):
         reason = (
             f"not read: {first} recomputed layers of each stage (only a trainer with a dimension "
             f"{RECOMPUTED_LAYERS} has some layers recomputed and others not)"
         )
         raise InvalidInput(FIELD, _shown(request), reason, valid="every layer, none, or selective")
-    chosen["settings"] = {**request.space.settings, **said.settings}
+    chosen["settings"] = {**request.space.settings, **statement.settings}
     spec = request.space.model_copy(update=chosen)
     try:
         return campaign_space(
@@ -210,11 +212,13 @@ def _space_of(request: CampaignCreate, space: SearchSpace, said: LayoutStatement
     except InvalidInputs as refusal:
         problem = refusal.problems[0]
         name = problem.field.removeprefix("space.").removeprefix("settings.")
-        reason = "; ".join([f"{name} {problem.value}: {problem.reason}", *said.notes])
+        reason = "; ".join([f"{name} {problem.value}: {problem.reason}", *statement.notes])
         raise InvalidInput(FIELD, _shown(request), reason, valid=problem.valid) from refusal
 
 
-def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement) -> InvalidInput:
+def _illegal(
+    request: CampaignCreate, space: SearchSpace, statement: LayoutStatement
+) -> InvalidInput:
     grid = space.grid(most=MOST_WEIGHED)
     judged = (space.transformer, space.machine, space.batch)
     masks = rule_masks(grid, *judged, program=space.program)
@@ -226,7 +230,7 @@ def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement)
         if finding.severity == "refuse":
             reasons[RULES[finding.rule].demand] = finding.reason
     uneven = RULES["global_batch"].demand
-    if uneven in reasons and ACCUMULATION not in said.dimensions:
+    if uneven in reasons and ACCUMULATION not in statement.dimensions:
         samples = nearest.with_accumulation(1).global_batch_size(space.machine.gpus_per_node)
         reasons[uneven] = (
             f"micro-batches of {samples} samples in all (micro_batch_size "
@@ -236,7 +240,7 @@ def _illegal(request: CampaignCreate, space: SearchSpace, said: LayoutStatement)
     return InvalidInput(
         FIELD,
         _shown(request),
-        "; ".join([*reasons.values(), *said.notes]),
+        "; ".join([*reasons.values(), *statement.notes]),
         valid="; ".join(reasons),
     )
 

@@ -130,7 +130,7 @@ def needs_as_much(columns: Columns, others: Columns) -> Mask:
     stages, others_stages = pair("pipeline_parallel")
     whole = (others_stage == 3) & (others_stages > 1)
     result &= ~whole | (stage <= 1) | (stages > 1)
-    return result & (_kept_share(columns)[:, np.newaxis] >= _kept_share(others))
+    return result & (_in_flight_share(columns)[:, np.newaxis] >= _in_flight_share(others))
 
 
 def _parts(columns: Columns) -> Array:
@@ -138,7 +138,7 @@ def _parts(columns: Columns) -> Array:
     return np.broadcast_to(cut, len(columns))
 
 
-def _kept_share(columns: Columns) -> Array:
+def _in_flight_share(columns: Columns) -> Array:
     stages = columns["pipeline_parallel"]
     share = np.minimum(columns["gradient_accumulation_steps"], stages) / stages
     return np.broadcast_to(share, len(columns))

@@ -125,8 +125,8 @@ def most_informative(
     if not earlier or not len(lattice):
         return list(range(min(len(earlier), most)))
     places = _places(earlier, gpus_per_node=lattice.gpus_per_node)
-    asked = coordinates(Columns.of(transformer, lattice))
-    outside = np.maximum(asked.min(axis=0) - places, places - asked.max(axis=0))
+    candidates = coordinates(Columns.of(transformer, lattice))
+    outside = np.maximum(candidates.min(axis=0) - places, places - candidates.max(axis=0))
     distance = np.linalg.norm(np.maximum(outside, 0.0), axis=1)
     count = min(len(earlier), most)
     relevance = np.ones((count, len(earlier)))

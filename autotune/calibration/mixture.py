@@ -207,17 +207,17 @@ def _log_priors(grid: Sequence[Scales]) -> Array:
 def _weighed(
     posteriors: Sequence[Posterior], log_priors: Array
 ) -> tuple[tuple[float, Posterior], ...]:
-    """Weight posteriors by evidence and prior, and drop improbable ones. At least one that uses the
-    formulas is kept."""
+    """Weight posteriors by evidence and prior, and drop improbable ones; at least one that uses the
+    formulas stays."""
     evidence = np.array([posterior.log_evidence for posterior in posteriors])
     log_weights = evidence + log_priors
     weights = np.exp(log_weights - scipy.special.logsumexp(log_weights))
     believing = np.array([_believes(posterior) for posterior in posteriors])
     least = min(LEAST_WEIGHT, weights[believing].max())
-    kept = (weights >= LEAST_WEIGHT) | (believing & (weights >= least))
-    whole = weights[kept].sum()
+    retained = (weights >= LEAST_WEIGHT) | (believing & (weights >= least))
+    whole = weights[retained].sum()
     return tuple(
         (float(weight / whole), posterior)
-        for weight, posterior, keep in zip(weights, posteriors, kept, strict=True)
-        if keep
+        for weight, posterior, stays in zip(weights, posteriors, retained, strict=True)
+        if stays
     )

@@ -58,11 +58,11 @@ class PowerScale:
         if not sampled:
             return cls()
         joule = np.array([o.gpu_joules_per_token for o in sampled]) * _tokens(sampled, machine)
-        said = _gpu_joule(machine, sampled, parameters)
-        if said is None:
+        predicted = _gpu_joule(machine, sampled, parameters)
+        if predicted is None:
             return cls()
         weights = weights_of(sampled)
-        log_ratio = _weighted_median(np.log(joule / said), weights)
+        log_ratio = _weighted_median(np.log(joule / predicted), weights)
         known, prior = float(weights.sum()) / NOISE**2, 1.0 / SPREAD**2
         return cls(
             log_factor=log_ratio * known / (known + prior),

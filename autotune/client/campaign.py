@@ -133,8 +133,8 @@ class CampaignHandle:
     ) -> list[Trial]:
         """Return the trials: all, or those of one state or purpose, sorted by a column
         (`-tokens_per_s`), the first `limit` if given."""
-        asked = {"state": state, "purpose": purpose, "sort": sort}
-        pages = self._transport.pages(f"{self._path}/trials", TrialPage, asked)
+        query = {"state": state, "purpose": purpose, "sort": sort}
+        pages = self._transport.pages(f"{self._path}/trials", TrialPage, query)
         return list(islice((trial for page in pages for trial in page.items), limit))
 
     def to_dataframe(self) -> Any:

@@ -80,8 +80,8 @@ class KnownService:
             with path.open("rb") as file:
                 if os.fstat(file.fileno()).st_uid not in {os.geteuid(), ROOT}:
                     return None
-                said = json.load(file)
-                return cls(**{name: said[name] for name in cls.__dataclass_fields__})
+                fields = json.load(file)
+                return cls(**{name: fields[name] for name in cls.__dataclass_fields__})
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -125,8 +125,8 @@ def data_folder() -> Path:
     is invalid."""
     if named := os.environ.get("AUTOTUNE_DATA_DIR"):
         return Path(named).expanduser()
-    kept = configuration(config_path()).get("data_dir")
-    return Path(kept).expanduser() if isinstance(kept, str) else user_data_path("autotune")
+    folder = configuration(config_path()).get("data_dir")
+    return Path(folder).expanduser() if isinstance(folder, str) else user_data_path("autotune")
 
 
 def known_folder() -> Path:

@@ -110,16 +110,16 @@ def default_url() -> str:
     """
     if url := os.environ.get("AUTOTUNE_URL"):
         return url
-    said = {name: os.environ.get(f"AUTOTUNE_{name.upper()}") for name in ("host", "port")}
-    kept: Mapping[str, Any] = {} if all(said.values()) else configuration(config_path())
-    if not any(said.values()) and not {"host", "port"} & set(kept):
+    exported = {name: os.environ.get(f"AUTOTUNE_{name.upper()}") for name in ("host", "port")}
+    configured: Mapping[str, Any] = {} if all(exported.values()) else configuration(config_path())
+    if not any(exported.values()) and not {"host", "port"} & set(configured):
         mine = next(running(), None)
         if mine is not None:
             return mine.url
         if (login := next(logins(), None)) is not None:
             return login.url
-    host = str(said["host"] or kept.get("host", HOST))
-    port = said["port"] or kept.get("port", PORT)
+    host = str(exported["host"] or configured.get("host", HOST))
+    port = exported["port"] or configured.get("port", PORT)
     host = FROM_HERE.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 

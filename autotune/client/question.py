@@ -191,5 +191,5 @@ def adapter_choice(adapter: AdapterInput) -> str | AdapterFile:
         if isinstance(path, str)
     }
     folder = str(adapter.parent.absolute())
-    told = {"name": adapter.stem, "text": text, "folder": folder, "files": files}
-    return validated(AdapterFile, told)
+    fields = {"name": adapter.stem, "text": text, "folder": folder, "files": files}
+    return validated(AdapterFile, fields)

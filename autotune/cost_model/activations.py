@@ -82,8 +82,8 @@ def mamba_elements(strategies: Strategies) -> Array:
     """Return the elements that a Mamba-2 block or linear attention stores: the input projection
     before and after the convolution, and the scan's result before and after its norm."""
     columns = strategies.columns
-    kept = 2.0 * columns["mamba_projected_size"] + columns["mamba_inner_size"]
-    return strategies.tokens * kept / strategies.tensor_parallel
+    width = 2.0 * columns["mamba_projected_size"] + columns["mamba_inner_size"]
+    return strategies.tokens * width / strategies.tensor_parallel
 
 
 def mixer_elements(strategies: Strategies) -> Array:
@@ -97,8 +97,8 @@ def mixer_elements(strategies: Strategies) -> Array:
 
 
 def unfused_elements(strategies: Strategies) -> Array:
-    """Return what an activation function without a fused kernel stores beside the MLP's products
-    and its result, in elements for each unit of the MLP's width."""
+    """Return what an activation function without a fused kernel stores besides its result and the
+    MLP's products, in elements for each unit of the MLP's width."""
     more = strategies.parameters.gated_activation_bytes / 2.0 - 3.0
     return np.where(strategies.gated, more, 0.0)
 
@@ -107,9 +107,9 @@ def mlp_elements(strategies: Strategies) -> Array:
     """Return the elements that a dense MLP stores: `2 T f / t`, or from `3 T f / t` on if gated."""
     inner = np.where(strategies.gated, 2.0, 1.0) + product_width(strategies)
     inner = inner + unfused_elements(strategies)
-    kept = strategies.tokens * strategies.ffn_hidden_size * inner / strategies.tensor_parallel
+    stored = strategies.tokens * strategies.ffn_hidden_size * inner / strategies.tensor_parallel
     share = np.where(strategies.flag("recompute_mlp"), 0.0, strategies.mlp_share)
-    return kept * share
+    return stored * share
 
 
 def dense_layer(strategies: Strategies) -> Array:
@@ -154,10 +154,10 @@ def expert_layer(strategies: Strategies) -> tuple[Array, Array]:
     router = ROUTER_BYTES / strategies.element_bytes * columns["num_experts"]
     latent = 2.0 * columns["expert_latent_size"]  # compressed, and before it is expanded
     mixture = strategies.tokens * shared + rank_tokens * (router + latent)
-    kept = np.where(strategies.flag("recompute_moe"), 0.0, 1.0)
+    stored_share = np.where(strategies.flag("recompute_moe"), 0.0, 1.0)
     return (
-        in_bytes(strategies, mixer_elements(strategies) + kept * mixture),
-        in_bytes(strategies, kept * routed),
+        in_bytes(strategies, mixer_elements(strategies) + stored_share * mixture),
+        in_bytes(strategies, stored_share * routed),
     )
 
 
@@ -176,7 +176,7 @@ def score_activations(strategies: Strategies) -> Array:
     return np.where(strategies.flash, 0.0, scores)
 
 
-def kept_products(strategies: Strategies) -> Array:
+def stored_products(strategies: Strategies) -> Array:
     """Return the bytes of a layer's input, its attention's result, and every second matrix product:
     half of query, key, value, attention projection, and the MLP's two or three, in units of `2 s b
     h`."""
@@ -185,8 +185,8 @@ def kept_products(strategies: Strategies) -> Array:
     query = strategies.query_size / h
     split = query + 0.5 * (query + 2.0 * strategies.kv_size / h + inner)
     whole = 1.0 + 0.5 * 2.0
-    kept = whole / strategies.sequence_shards + split / strategies.tensor_parallel
-    return strategies.parameters.activation_bytes * strategies.hidden_bytes * kept
+    stored = whole / strategies.sequence_shards + split / strategies.tensor_parallel
+    return strategies.parameters.activation_bytes * strategies.hidden_bytes * stored
 
 
 def logits_memory(strategies: Strategies) -> Array:
@@ -209,7 +209,7 @@ def waiting_gradients(strategies: Strategies) -> Array:
 
 
 @dataclass(frozen=True)
-class KeptBytes:
+class ActivationBytes:
     """Bytes of one micro-batch: what a layer stores for the backward pass, without recomputed
     parts, and temporary memory.
 
@@ -228,7 +228,7 @@ class KeptBytes:
     logits: Array
 
     @classmethod
-    def of(cls, strategies: Strategies) -> KeptBytes:
+    def of(cls, strategies: Strategies) -> ActivationBytes:
         """Compute the bytes. Full checkpointing stores a layer's input, `2 s b h` (sharded by
         sequence parallelism); selective everything except the scores; by operation half of its
         products."""
@@ -242,7 +242,7 @@ class KeptBytes:
         whole = scores + (linear if everything is strategies else dense_layer(everything))
         dense = linear + stored
         if strategies.operation_checkpointing.any():
-            products = kept_products(strategies)
+            products = stored_products(strategies)
             dense = np.where(strategies.operation_checkpointing, products, dense)
         live, repeated = strategies.parameters.recomputed_layer, strategies.recomputed_share
         passing = live * np.maximum(whole - np.where(full, inputs, dense), 0.0)
@@ -265,9 +265,9 @@ class KeptBytes:
             logits=logits_memory(strategies),
         )
 
-    def take(self, rows: Rows) -> KeptBytes:
+    def take(self, rows: Rows) -> ActivationBytes:
         """Return the micro-batches at the indices `rows`."""
-        return KeptBytes(
+        return ActivationBytes(
             dense=taken(self.dense, rows),
             expert=None if self.expert is None else taken(self.expert, rows),
             routed=None if self.routed is None else taken(self.routed, rows),

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from autotune.cost_model.activations import KeptBytes
+from autotune.cost_model.activations import ActivationBytes
 from autotune.cost_model.columns import Array, Columns, Mask
 from autotune.cost_model.energy import iteration_energy_joule
 from autotune.cost_model.memory import allocated_memory, memory_parts, reserved_memory
@@ -124,14 +124,14 @@ def costs(strategies: Strategies) -> tuple[dict[str, Array], dict[str, Array]]:
     """
     first, which = sharing_micro_batch(strategies)
     sharing = strategies.take(first)
-    micro_batch, kept = MicroBatch.of(sharing), KeptBytes.of(sharing)
+    micro_batch, activations = MicroBatch.of(sharing), ActivationBytes.of(sharing)
     n = len(strategies.columns)
     times: dict[str, Array] = {}
     memory: dict[str, Array] = {}
     for start in range(0, max(n, 1), BLOCK):
         rows = slice(start, min(start + BLOCK, n))
         block, shared = strategies.take(rows), which[rows]
-        sizes = memory_parts(block, kept.take(shared))
+        sizes = memory_parts(block, activations.take(shared))
         _write(sizes, memory, rows, n, scale=1.0 / GIB)
         _write(time_parts(block, micro_batch.take(shared)), times, rows, n)
     return times, memory

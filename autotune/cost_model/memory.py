@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.cost_model.activations import KeptBytes
+from autotune.cost_model.activations import ActivationBytes
 from autotune.cost_model.columns import Array, Mask
 from autotune.cost_model.parameters import Constant
 from autotune.cost_model.states import (
@@ -50,24 +50,24 @@ class StageTerms:
     """Terms of a stage's memory, in bytes.
 
     Attributes:
-        kept: activations of one micro-batch.
+        activations: of one micro-batch.
         states: per parameter of a rank, without routed experts.
         expert_states: per parameter of routed experts; None for models without.
         gathered, context: of any stage.
     """
 
-    kept: KeptBytes
+    activations: ActivationBytes
     states: StateBytes
     expert_states: StateBytes | None
     gathered: Array
     context: Array
 
     @classmethod
-    def of(cls, strategies: Strategies, kept: KeptBytes | None) -> StageTerms:
+    def of(cls, strategies: Strategies, activations: ActivationBytes | None) -> StageTerms:
         experts = strategies.any_experts
         shards = strategies.expert_shards if experts else None
         return cls(
-            kept=kept or KeptBytes.of(strategies),
+            activations=activations or ActivationBytes.of(strategies),
             states=state_bytes(strategies),
             expert_states=state_bytes(strategies, shards=shards) if experts else None,
             gathered=gather_memory(strategies),
@@ -85,16 +85,16 @@ def stage_memory(
     layer, whichever is larger.
     """
     n = stage_parameters(strategies, first=first, last=last)
-    logits = terms.kept.logits if last else np.zeros(())
-    logits_last = logits >= terms.kept.passing
+    logits = terms.activations.logits if last else np.zeros(())
+    logits_last = logits >= terms.activations.passing
     n = n * (1.0 - strategies.parameters.offloaded_states)
     parts = {
         "parameters": terms.states.parameters * n,
         "gradients": terms.states.gradients * n,
         "optimizer": terms.states.optimizer * n,
         **_expert_states(strategies, terms, first=first, last=last),
-        **_activations(strategies, terms.kept, first=first, last=last),
-        "recomputation": np.where(logits_last, 0.0, terms.kept.passing),
+        **_activations(strategies, terms.activations, first=first, last=last),
+        "recomputation": np.where(logits_last, 0.0, terms.activations.passing),
         "logits": np.where(logits_last, logits, 0.0),
         "zero3_gather": terms.gathered,
     }
@@ -116,15 +116,15 @@ def _expert_states(
 
 
 def _activations(
-    strategies: Strategies, kept: KeptBytes, *, first: bool, last: bool
+    strategies: Strategies, activations: ActivationBytes, *, first: bool, last: bool
 ) -> dict[str, Array]:
     dense, expert = stage_layers(strategies, first=first, last=last)
     in_flight = micro_batches_in_flight(strategies, first=first, last=last)
-    if kept.expert is None or kept.routed is None:
-        return {"activations": kept.dense * (dense * in_flight)}
+    if activations.expert is None or activations.routed is None:
+        return {"activations": activations.dense * (dense * in_flight)}
     return {
-        "activations": (kept.dense * dense + kept.expert * expert) * in_flight,
-        "routed_tokens": kept.routed * (expert * in_flight),
+        "activations": (activations.dense * dense + activations.expert * expert) * in_flight,
+        "routed_tokens": activations.routed * (expert * in_flight),
     }
 
 
@@ -139,16 +139,18 @@ def context_memory(strategies: Strategies) -> Array:
     return GIB * (parameters.context_gib + parameters.communicator_gib * communicators)
 
 
-def memory_parts(strategies: Strategies, kept: KeptBytes | None = None) -> dict[str, Array]:
+def memory_parts(
+    strategies: Strategies, activations: ActivationBytes | None = None
+) -> dict[str, Array]:
     """Return the parts of the fullest stage: the only one, or the first, one between or the last.
 
     The first stage has the most micro-batches in flight, the last one the logits. Stages between
     hold less than the first, unless it has fewer layers or those without experts.
 
     Args:
-        kept: activations of each strategy's micro-batches, if already computed.
+        activations: of each strategy's micro-batches, if already computed.
     """
-    terms = StageTerms.of(strategies, kept)
+    terms = StageTerms.of(strategies, activations)
     if not strategies.has_pipeline.any():
         return stage_memory(strategies, terms, first=True, last=True)
     fullest = stage_memory(strategies, terms, first=True, last=False)

@@ -302,7 +302,7 @@ class Strategies:
     @cached_property
     def expert_load(self) -> Constant:
         """Tokens of the slowest rank's experts against an even share: nothing above it where
-        routing is balanced, twice as much where it is natural as where nothing is said."""
+        routing is balanced, twice as much where it is natural as where it is unknown."""
         uneven = self.columns["uneven_routing"] * self.parameters.uneven_routing
         return 1.0 + uneven * (self.parameters.expert_load - 1.0)
 

@@ -34,7 +34,7 @@ class LoggedStep:
         number: of the iteration, as the trainer counts.
         time_s: of one iteration; NaN if the log has a rate only.
         tokens_per_s_per_gpu, samples_per_s: the rate, if the log has one instead.
-        after: what the log said since the report before: `checkpoint`, `evaluation`, `collection`.
+        after: what the log names since the report before: `checkpoint`, `evaluation`, `collection`.
     """
 
     number: int

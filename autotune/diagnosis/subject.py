@@ -396,7 +396,7 @@ def _strategy(
         "flash_attention": True,
     }
     assumed += [
-        BY_NAME[name].told(value)
+        BY_NAME[name].short_value(value)
         for name, value in sorted(usual.items(), reverse=True)
         if name not in values and not isinstance(value, bool) and "_parallel" not in name
     ]

@@ -182,7 +182,7 @@ def parts_of(
     given = zip(compared, forecast.iteration_time_s, strict=True)
     times_s = np.array([each.iteration_time_s or predicted_s for each, predicted_s in given])
     costs = times_s / work
-    told: list[ExplainedStrategy] = []
+    explained: list[ExplainedStrategy] = []
     for row, each in enumerate(compared):
         predicted = forecast.of_one(row)
         seconds = float(times_s[row])
@@ -208,14 +208,14 @@ def parts_of(
             fit_probability=1.0 if ran else float(forecast.fit_probability[row]),
             sentence="",
         )
-        if told:
+        if explained:
             apart = differences_of(each.strategy, strategies[0], among=strategies[1:])
-            sentence = _against(told[0], parts, apart, objective)
+            sentence = _against(explained[0], parts, apart, objective)
         else:
             across = experts_across_network(each.strategy, transformer, machine)
             sentence = _largest(parts) + ("" if across is None else f"; its {across}")
-        told.append(parts.model_copy(update={"sentence": f"{sentence}."}))
-    return told
+        explained.append(parts.model_copy(update={"sentence": f"{sentence}."}))
+    return explained
 
 
 def shares(strategy: ExplainedStrategy) -> dict[str, float]:
@@ -234,8 +234,8 @@ def _largest(strategy: ExplainedStrategy) -> str:
     each = shares(strategy)
     most = sorted(each, key=lambda name: -each[name])[:SHOWN]
     first, *others = ((percent(each[name]), TIME_WORDS[name]) for name in most)
-    said = [f"{first[0]} is {first[1]}", *(" ".join(one) for one in others)]
-    return f"Of a step {listed(said)}"
+    phrases = [f"{first[0]} is {first[1]}", *(" ".join(one) for one in others)]
+    return f"Of a step {listed(phrases)}"
 
 
 def _against(

@@ -189,15 +189,15 @@ def shapley_values(levels: Integers, figures: Array, *, at: Rows | None = None) 
         Shape (d, m), or (d, m, k).
     """
     n, d = levels.shape
-    asked = np.arange(n) if at is None else at
+    rows = np.arange(n) if at is None else at
     table = figures.reshape(n, -1)
-    contributions = np.zeros((d, len(asked) * table.shape[1]))
+    contributions = np.zeros((d, len(rows) * table.shape[1]))
     weights = _weights(d)
     for start in range(0, 1 << d, COALITIONS):
         block = range(start, min(start + COALITIONS, 1 << d))
-        seen = np.stack([_seen(levels, table, coalition, asked) for coalition in block])
+        seen = np.stack([_seen(levels, table, coalition, rows) for coalition in block])
         contributions += weights[:, block.start : block.stop] @ seen.reshape(len(block), -1)
-    shape = (d, len(asked)) if figures.ndim == 1 else (d, len(asked), table.shape[1])
+    shape = (d, len(rows)) if figures.ndim == 1 else (d, len(rows), table.shape[1])
     return contributions.reshape(shape)
 
 
@@ -214,12 +214,12 @@ def _weights(d: int) -> Array:
     return weights
 
 
-def _seen(levels: Integers, table: Array, coalition: int, asked: Rows) -> Array:
+def _seen(levels: Integers, table: Array, coalition: int, rows: Rows) -> Array:
     chosen = [column for column in range(levels.shape[1]) if coalition >> column & 1]
     group, count = grouped(levels[:, chosen])
     size = np.maximum(np.bincount(group, minlength=count), 1)
     means = group_sums(group, table, count) / size[:, np.newaxis]
-    return np.asarray(means[group[asked]])
+    return np.asarray(means[group[rows]])
 
 
 def grouped(levels: Integers) -> tuple[Integers, int]:

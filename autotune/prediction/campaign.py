@@ -96,8 +96,8 @@ def misplaced(request: CampaignCreate, machine: Machine) -> Iterator[InvalidInpu
     wrong unit."""
     if not isinstance(request.machine, str):
         yield from unit_slips(machine)
-    told = {"tokens": request.tokens, "budget.train_tokens": request.budget.train_tokens}
-    for field, tokens in told.items():
+    token_counts = {"tokens": request.tokens, "budget.train_tokens": request.budget.train_tokens}
+    for field, tokens in token_counts.items():
         if tokens is not None and tokens < FEWEST_TOKENS:
             reason = f"a training cannot be as short as {tokens:g} tokens"
             valid = f"billions as {tokens:g}B, trillions as {tokens:g}T, or {tokens:g}e9"

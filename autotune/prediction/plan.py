@@ -193,8 +193,8 @@ def _baseline_sentence(
     line = f"{strategy.short()}: {origin}, batch {planned.global_batch_size}"
     if planned.fit_probability < LIKELY_TO_FIT:
         free = request.min_headroom_gib
-        kept = f" and leaves {free:g} GiB free" if free else ""
-        line += f"; fits{kept} with a probability of {planned.fit_probability:.0%} only"
+        headroom = f" and leaves {free:g} GiB free" if free else ""
+        line += f"; fits{headroom} with a probability of {planned.fit_probability:.0%} only"
     return "; ".join([line, *remarks(read_arguments(request, space.transformer))])
 
 

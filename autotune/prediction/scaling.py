@@ -259,8 +259,8 @@ def _sentence(
         return f"No step could be timed: {fell}"
     least, most = points[0], points[-1]
     if least is most:
-        kept = f"{value_words('num_nodes', least.num_nodes)} alone: nothing to compare"
-        return f"{kept}; {fell}" if fell else kept
+        sentence = f"{value_words('num_nodes', least.num_nodes)} alone: nothing to compare"
+        return f"{sentence}; {fell}" if fell else sentence
     batch = (
         f"the same batch of {most.global_batch_size}"
         if kind == "strong"
@@ -269,12 +269,12 @@ def _sentence(
     origin = "predicted"
     if least.measured and most.measured:
         origin = "simulated" if simulated else "measured"
-    kept = (
+    sentence = (
         f"From {least.num_nodes} to {most.num_nodes} nodes with {batch}, "
         f"{100 * most.efficiency:.0f} % of the rate per GPU is kept, {origin} "
         f"({100 * most.efficiency_low:.0f} to {100 * most.efficiency_high:.0f} %)"
     )
-    return f"{kept}; {fell}" if fell else kept
+    return f"{sentence}; {fell}" if fell else sentence
 
 
 def _failures(failed: Mapping[Strategy, TrialState]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from search_spaces.rules import PROGRAM_RULE, RULES
 from search_spaces.space import SearchSpace
 
 LEANEST = 50
-"""Strategies, those with the lowest predicted memory, that are asked whether anything fits."""
+"""Number of strategies, of the lowest predicted memory, that decide whether anything fits."""
 
 
 def advice_on(space: SearchSpace) -> list[str]:

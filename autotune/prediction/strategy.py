@@ -60,8 +60,11 @@ def predict(
     broken = findings(strategy, transformer, machine, program=program)
     reasons = [BrokenRule(rule=f.rule, reason=f.reason, severity=f.severity) for f in broken]
     known = {reason.reason for reason in reasons}
-    unsaid = [refusal for refusal in refusals if refusal not in known]
-    reasons += [BrokenRule(rule=PROGRAM_RULE, reason=refusal) for refusal in unsaid]
+    reasons += [
+        BrokenRule(rule=PROGRAM_RULE, reason=refusal)
+        for refusal in refusals
+        if refusal not in known
+    ]
     prediction = Prediction(
         model=transformer,
         machine=machine,

@@ -22,7 +22,7 @@ FEW_TRIALS = 8
 """Successful search trials below which the search has hardly begun."""
 
 SURPRISE = 0.05
-"""Relative difference of a confirmation from what the search had said that is worth a word."""
+"""Relative difference between a confirmation and the search's figure that is worth a word."""
 
 
 FEWEST_CRASHES = 2
@@ -35,7 +35,7 @@ was lost is no layout's."""
 OF_MEMORY = re.compile(r"memory|\bRAM\b|SIGKILL", re.IGNORECASE)
 
 SWITCHED = [d.name for d in TABLE if d.is_switch]
-TOLD_APART = [d.name for d in TABLE if not d.is_switch and d.name != ACCUMULATION]
+NOT_SWITCHED = [d.name for d in TABLE if not d.is_switch and d.name != ACCUMULATION]
 """Dimensions of a layout, but for those that are on or off."""
 
 LONGEST_ERROR = 160
@@ -274,7 +274,7 @@ def _crashed_kinds(trials: Sequence[Trial]) -> Iterator[str]:
         return
     ordered = sorted(trials, key=lambda trial: trial.number)
     own = dict.fromkeys(name for trial in ordered for name, _ in trial.strategy.settings)
-    names = (*SWITCHED, *TOLD_APART, *own)
+    names = (*SWITCHED, *NOT_SWITCHED, *own)
     kinds = [kind for name in names for kind in _kinds_of(name, ordered)]
     explained: set[int] = set()
     for kind in sorted(kinds, key=lambda kind: -len(kind.numbers)):

@@ -227,8 +227,9 @@ def planned_node_hours(campaign: Campaign, training: TrainingCost | None) -> flo
 
 
 def training_tokens(campaign: Campaign) -> float:
-    asked = campaign.request.budget.train_tokens or campaign.request.tokens
-    return asked or TOKENS_PER_PARAMETER * campaign.model.parameters
+    request = campaign.request
+    tokens = request.budget.train_tokens or request.tokens
+    return tokens or TOKENS_PER_PARAMETER * campaign.model.parameters
 
 
 def _training(campaign: Campaign, best: Contender) -> TrainingCost:

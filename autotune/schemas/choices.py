@@ -69,7 +69,7 @@ FigureName = Literal[
     "parallel",
     "pareto",
 ]
-"""What a figure may be asked for by: the name that people know, or the kind where that is older."""
+"""How a request names a figure: by the name that people know, or by its older kind."""
 
 FIGURE_NAMES: Mapping[FigureKind, FigureName] = {
     "impact": "importance",

@@ -1,4 +1,4 @@
-"""Figures of a campaign: which there are, and what each is told by besides its picture."""
+"""Figures of a campaign: their kinds, and their data and words next to the picture."""
 
 from __future__ import annotations
 

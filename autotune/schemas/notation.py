@@ -50,13 +50,13 @@ def settings(value: Any) -> Any:
     PydanticCustomError."""
     if not isinstance(value, str):
         return value
-    said: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for part in re.split(r"[;\s]+", value.strip()):
         name, equals, values = part.partition("=")
-        if not name or not equals or not values or name in said:
+        if not name or not equals or not values or name in texts:
             _refuse("these are not dimensions with their values, each once", SETTING_FORMS)
-        said[name] = values
-    return said
+        texts[name] = values
+    return texts
 
 
 def knobs(value: Any) -> Any:

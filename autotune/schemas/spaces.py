@@ -59,8 +59,8 @@ BatchChoice = Annotated[
 
 def _several_values(dimension: dimensions.Dimension) -> tuple[Any, Any]:
     kind: Any = Switch if dimension.is_switch else Dimension
-    unsaid = (lambda choice: choice is None) if dimension.of_experts else None
-    return kind | None, Field(None, description=dimension.sentence, exclude_if=unsaid)
+    is_absent = (lambda choice: choice is None) if dimension.of_experts else None
+    return kind | None, Field(None, description=dimension.sentence, exclude_if=is_absent)
 
 
 _FIELDS: Any = {dimension.name: _several_values(dimension) for dimension in dimensions.TABLE}

@@ -196,7 +196,7 @@ class Trial(Wire):
 
     @property
     def withdrawn(self) -> bool:
-        """Whether it was cancelled before it had any node: as if it had not been asked for."""
+        """Whether it was cancelled before it had any node, so that it does not count."""
         return self.state is TrialState.CANCELLED and not self.node_hours
 
 

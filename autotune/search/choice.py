@@ -34,7 +34,7 @@ def choose(
 ) -> int:
     """Return the index of the candidate with DeepHyper's highest expected improvement.
 
-    The result depends on the arguments alone: no state is kept between calls, and no global random
+    The result depends only on the arguments: no state is kept between calls, and no global random
     state is read or written.
 
     Args:

@@ -31,7 +31,7 @@ LARGEST_SHARE = 0.5
 """Of a campaign's nodes that an automatic width takes at most: it is to save half of a trial."""
 
 FEWEST_TO_SAVE = 16
-"""Nodes of a campaign below which trials run in full unless asked otherwise: baseline and
+"""Nodes of a campaign below which trials run in full unless requested otherwise: baseline and
 confirmations do in any case, and the rest is a few node-hours."""
 
 UNKNOWN = 0.08
@@ -59,12 +59,14 @@ def few_nodes(
     if isinstance(request.screen_layers, int):
         return _few_layers(request, space, layers=request.screen_layers)
     if request.screen_nodes == "off":
-        return FewNodes(nodes=None, reason="All trials run in full, as asked.")
+        return FewNodes(nodes=None, reason="All trials run in full, as requested.")
     layouts = layouts or Layouts.of(space, objective=request.objective)
     full = int(layouts.lattice["num_nodes"].max())
     if isinstance(request.screen_nodes, int):
         _refuse_useless(request, space, layouts, full=full)
-        reason = f"Trials run on {nodes_of(request.screen_nodes)} and stand for {full}, as asked."
+        reason = (
+            f"Trials run on {nodes_of(request.screen_nodes)} and stand for {full}, as requested."
+        )
         return FewNodes(nodes=request.screen_nodes, reason=reason)
     if not request.protocol.confirmations or full < FEWEST_TO_SAVE:
         why = f"fewer than {FEWEST_TO_SAVE} nodes have little to save"
@@ -77,7 +79,7 @@ def few_nodes(
         for nodes in _widths(promising, most)
     }
     worth = {
-        nodes: share * told_share(nodes, full) / nodes
+        nodes: share * information_share(nodes, full) / nodes
         for nodes, share in covered.items()
         if share >= COVERED
     }
@@ -95,7 +97,7 @@ def few_nodes(
         reason=(
             f"Trials run on {nodes_of(nodes)} and stand for {full}: {LEAST_REPLICAS} replicas or "
             f"more of {covered[nodes]:.0%} of the promising layouts fit there, and a trial tells "
-            f"{told_share(nodes, full):.0%} of what one on {nodes_of(full)} does."
+            f"{information_share(nodes, full):.0%} of what one on {nodes_of(full)} does."
         ),
     )
 
@@ -135,7 +137,7 @@ def _few_layers(request: CampaignCreate, space: SearchSpace, *, layers: int) -> 
     possible = FewerLayers(num_layers=layers, full_layers=full).possible(space, layouts)
     reason = (
         f"Trials run with {layers} of {full} layers, in pipelines as much shorter and on as much "
-        f"fewer nodes, and stand for all, as asked: {np.count_nonzero(possible)} of "
+        f"fewer nodes, and stand for all, as requested: {np.count_nonzero(possible)} of "
         f"{len(layouts)} layouts can be measured so."
     )
     too_large = layouts["num_nodes"] > pool
@@ -165,7 +167,7 @@ def _unusable_layers(layers: int, reason: str, *, valid: str) -> InvalidInputs:
     return InvalidInputs([InvalidInput("screen_layers", layers, reason, valid=valid)])
 
 
-def told_share(nodes: int, full: int) -> float:
+def information_share(nodes: int, full: int) -> float:
     left_open = REPEATS**2 + (SPREAD_OF_A_DOUBLING * np.log2(full / nodes)) ** 2
     narrow, wide = (np.log1p(UNKNOWN**2 / variance) for variance in (left_open, REPEATS**2))
     return float(narrow / wide)

@@ -85,12 +85,12 @@ class FewerLayers:
         """Return which strategies have even stages, keep SHORTEST_PIPELINE or more of them, and
         fill whole nodes, shape (n,)."""
         stages, nodes = lattice["pipeline_parallel"], lattice["num_nodes"]
-        kept, full = self.num_layers, self.full_layers
-        whole = (stages * kept % full == 0) & (nodes * kept % full == 0) & (full % stages == 0)
-        rows = np.flatnonzero(whole & (stages * kept >= SHORTEST_PIPELINE * full))
+        fewer, full = self.num_layers, self.full_layers
+        whole = (stages * fewer % full == 0) & (nodes * fewer % full == 0) & (full % stages == 0)
+        rows = np.flatnonzero(whole & (stages * fewer >= SHORTEST_PIPELINE * full))
         possible = np.zeros(len(lattice), dtype=np.bool_)
         narrow = self.of_all(lattice.take(rows))
-        possible[rows] = _legal(narrow, space, space.transformer.with_layers(kept))
+        possible[rows] = _legal(narrow, space, space.transformer.with_layers(fewer))
         return possible
 
 

@@ -49,8 +49,8 @@ class CalibratedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc] 
             KeyError: a point of X is not a candidate.
         """
         row_of = {point.tobytes(): row for row, point in enumerate(self.points)}
-        asked = np.rint(np.asarray(X, dtype=np.float64)).astype(np.int64)
-        rows = np.array([row_of[point.tobytes()] for point in asked], dtype=np.int64)
+        points = np.rint(np.asarray(X, dtype=np.float64)).astype(np.int64)
+        rows = np.array([row_of[point.tobytes()] for point in points], dtype=np.int64)
         weight = self.belief.weight(self.node_hours)[rows]
         mean = self.best_ - weight * (self.belief.log_rate[rows] + self.best_)
         return (mean, weight * self.belief.deviation[rows]) if return_std else mean

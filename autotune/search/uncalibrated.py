@@ -58,7 +58,7 @@ def uncalibrated(
     if method == "grid":
         order = least_parallel_first(layouts)
     varies = (layouts.numbers != layouts.numbers[:1]).any(axis=0)
-    names = [name for name, kept in zip(layouts.point_dimensions, varies, strict=True) if kept]
+    names = [name for name, varied in zip(layouts.point_dimensions, varies, strict=True) if varied]
     numbers = layouts.numbers[:, varies]
     initial = min(2 * len(set(names) - {IN_FLIGHT}) + 1, MOST_INITIAL)
 

@@ -1,4 +1,4 @@
-"""AMD's GPUs of this machine: asked of amd-smi or rocm-smi, and else read from the kernel."""
+"""AMD's GPUs of this machine: as amd-smi or rocm-smi lists them, else from the kernel."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def amd_gpus(*, limit_s: float) -> tuple[list[InstalledGpu], str]:
     Args:
         limit_s: for a tool to answer.
     """
-    asked: tuple[tuple[str, tuple[str, ...], Callable[[Any], list[InstalledGpu]]], ...] = (
+    tools: tuple[tuple[str, tuple[str, ...], Callable[[Any], list[InstalledGpu]]], ...] = (
         ("amd-smi", _AMD_SMI, gpus_from_amd_smi),
         ("rocm-smi", _ROCM_SMI, gpus_from_rocm_smi),
     )
-    for tool, words, read in asked:
+    for tool, words, read in tools:
         if gpus := _large(_answer_of(tool, words, read, limit_s=limit_s)):
             return gpus, tool
     for folder, look in ((DRM, gpus_from_drm), (KFD, gpus_from_kfd)):
@@ -148,14 +148,14 @@ def _digits(name: str) -> int:
     return int("".join(filter(str.isdigit, name)) or -1)
 
 
-def _unit(told: Any) -> str:
-    return str(told.get("unit", "")) if isinstance(told, dict) else ""
+def _unit(figure: Any) -> str:
+    return str(figure.get("unit", "")) if isinstance(figure, dict) else ""
 
 
-def _number(told: Any) -> float | None:
-    """Return a number that is told as itself, as text, or with its unit; None for `N/A`, and for 0,
-    which stands for a figure that another GPU has told."""
-    value = told.get("value") if isinstance(told, dict) else told
+def _number(figure: Any) -> float | None:
+    """Return a figure given as a number, as text or with its unit; None for `N/A`, and for 0, which
+    stands for a figure that another GPU has."""
+    value = figure.get("value") if isinstance(figure, dict) else figure
     try:
         return float(value) or None  # type: ignore[arg-type]
     except (TypeError, ValueError):

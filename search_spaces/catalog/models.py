@@ -65,7 +65,7 @@ def load_model(choice: str) -> Transformer:
 
 def meaning_of_size(model: Transformer) -> str:
     """Return which preset a bare size was taken for, or that a GPT-3-like shape was assumed; empty
-    for a model that was not asked for by its size."""
+    for a model that was not requested by its size."""
     try:
         size = parameters_of_size(model.name)
     except InvalidInput:  # a file whose name is a size that no model has

@@ -20,10 +20,10 @@ SMALLEST, LARGEST = 20e6, 20e12  # parameters; nothing conventional lies beyond
 TREND_PARAMETERS = (125e6, 350e6, 1.3e9, 6.7e9, 175e9, 530e9, 1e12)
 TREND_ASPECT = (64.0, 43.0, 85.0, 128.0, 128.0, 195.0, 200.0)
 
-TOLERANCE = 0.05  # of the asked parameters: beyond it a shape is a last resort
+TOLERANCE = 0.05  # of the requested parameters: beyond it a shape is a last resort
 NEAR = 0.03  # a size this close to one by which a model is known means that model
 SEQ_LENGTH, VOCAB_SIZE = 2048, 51200  # the study's
-SMALL = 1e9  # below it a step of four layers would miss the asked size
+SMALL = 1e9  # below it a step of four layers would miss the requested size
 WIDE_HEAD_FROM = 2048  # hidden size from which a head is 128 wide, not 64, as in GPT-3
 
 
@@ -43,7 +43,7 @@ def parameters_of_size(text: str) -> float | None:
 
 
 def known_size(parameters: float, known: Mapping[float, Transformer]) -> Transformer | None:
-    """Return the model that is known by the asked size or one very near; None where there is none.
+    """Return the model that is known by the size or one very near; None where there is none.
 
     Args:
         known: the parameters that a size names -> the model, which may have somewhat more or fewer:
@@ -58,8 +58,8 @@ def known_size(parameters: float, known: Mapping[float, Transformer]) -> Transfo
 def conventional_shape(parameters: float, *, name: str) -> Transformer:
     """Return the GPT-3-like shape that comes nearest, sequence 2048, vocabulary 51200.
 
-    Weighs the distance from the asked size, from the family's trend of width over depth, and how
-    well heads and layers divide by the usual parallel degrees.
+    Weighs the distance from the size and from the family's trend of width over depth, and how well
+    heads and layers divide by the usual parallel degrees.
     """
     candidates = list(_candidates(parameters, name=name))
     close = [c for c in candidates if abs(c.parameters / parameters - 1) <= TOLERANCE]

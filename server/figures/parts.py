@@ -354,7 +354,7 @@ def names(compared: Sequence[ExplainedStrategy]) -> list[str]:
 
 def _briefly(dimension: str, strategy: Strategy) -> str:
     value, own = strategy.value(dimension), BY_NAME.get(dimension)
-    return value_words(dimension, value) if own is None else own.told(value)
+    return value_words(dimension, value) if own is None else own.short_value(value)
 
 
 def _compared(source: FigureSource) -> list[ExplainedStrategy]:

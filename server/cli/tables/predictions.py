@@ -238,7 +238,7 @@ def sweep(plan: CampaignPlan) -> RenderableType:
     common = [
         *([] if batches_differ else [plural(rows[0].global_batch_size, "sample")]),
         *(
-            d.told(value)
+            d.short_value(value)
             for d in TABLE
             for value in [rows[0].strategy.value(d.name)]
             if d.name not in columns and not d.is_absent(value)

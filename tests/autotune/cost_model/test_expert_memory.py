@@ -71,7 +71,7 @@ def test_what_a_layer_with_experts_keeps(
     common = own * (2 * 4 * 2048 + 9 * 128 + attention)
     again: dict[str, object] = {f"recompute_{name}": 1.0 for name in recomputed}
     one = of("qwen3-30b-a3b", parameters=CONSTANTS, **again)
-    kept = activations.KeptBytes.of(one)
+    kept = activations.ActivationBytes.of(one)
     assert kept.expert is not None
     assert kept.routed is not None
     shrunk = common - own * 64512 * (1.0 - all_tokens)
@@ -86,7 +86,7 @@ def test_the_clamped_copy_is_kept_unless_recomputed() -> None:
     """Two more inner states of 768 of each routed token."""
     for recomputed, more in [(0.0, 2 * 2 * 768), (1.0, 0.0)]:
         plain, biased = (
-            activations.KeptBytes.of(
+            activations.ActivationBytes.of(
                 of("qwen3-30b-a3b", recompute_moe_act=recomputed, expert_biases=flag)
             ).routed
             for flag in (0.0, 1.0)
@@ -100,7 +100,7 @@ def test_the_clamped_copy_is_kept_unless_recomputed() -> None:
 def test_experts_keep_more_without_a_fused_activation(recomputed: float, more: float) -> None:
     """Megatron Core's own operations keep 10 bytes for each of 768, its fused kernel 6."""
     fused, unfused = (
-        activations.KeptBytes.of(
+        activations.ActivationBytes.of(
             of(
                 "qwen3-30b-a3b",
                 parameters=replace(CONSTANTS, gated_activation_bytes=size),

@@ -94,7 +94,7 @@ def test_what_a_gated_layer_keeps_by_operation(tensor_parallel: int, shards: int
     )
     constants = replace(PAPER, selective_by_operation=1.0)
     one = strategies_of(layout, transformer=LLAMA, parameters=constants)
-    kept = activations.KeptBytes.of(one)
+    kept = activations.ActivationBytes.of(one)
     half = (1 + 2 / 4 + 2 * 3.5) / 2
     expected = 2 * 8192 * 2 * 4096 * ((1 + 1) / shards + (1 + half) / tensor_parallel)
     assert kept.dense[0] == pytest.approx(expected)

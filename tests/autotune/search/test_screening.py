@@ -12,7 +12,7 @@ from autotune.schemas.campaigns import FewNodes
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.resolution import space_of
 from autotune.search import Proposal, Proposer, SearchTrial, few_nodes
-from autotune.search.screening import told_share
+from autotune.search.screening import information_share
 from autotune.search.stand_ins import FewerReplicas
 from search_spaces.catalog import load_model
 from search_spaces.errors import InvalidInputs
@@ -70,8 +70,8 @@ def test_automatic_is_where_most_is_learned_for_a_node_hour() -> None:
     assert chosen.nodes is not None
     assert chosen.nodes <= NODES // 8
     assert chosen.reason.startswith(f"Trials run on {chosen.nodes} nodes and stand for {NODES}: ")
-    assert told_share(NODES, NODES) == 1.0
-    assert told_share(16, NODES) > told_share(4, NODES) > 0.1
+    assert information_share(NODES, NODES) == 1.0
+    assert information_share(16, NODES) > information_share(4, NODES) > 0.1
 
 
 def test_trials_run_in_full_if_few_nodes_mislead_or_save_little() -> None:
