@@ -211,7 +211,7 @@ class SearchOptions(TypedDict, total=False):
 class ClusterEvaluator(BackendEvaluator):
     """Run DeepHyper's jobs on a cluster, by default four at a time.
 
-    A search can be restarted in the same `directory`: trials that kept running are found by name,
+    A search can be restarted in the same `directory`: trials that still run are found by name,
     and results are not measured again.
     """
 

@@ -29,10 +29,10 @@ def unwritable(folder: Path, code: int = errno.ENOSPC) -> str:
     there = _nearest(folder)
     room = os.statvfs(there)
     free, size = room.f_bavail * room.f_frsize // MIB, room.f_blocks * room.f_frsize // MIB
-    said = f"{free:,} of {size:,} MiB are free at {_mount_point(there)}"
+    space = f"{free:,} of {size:,} MiB are free at {_mount_point(there)}"
     if _takes_no_more_files(room):
-        said += ", and no more files can be made there"
-    return f"the disk was full ({os.strerror(code)}): {said}"
+        space += ", and no more files can be made there"
+    return f"the disk was full ({os.strerror(code)}): {space}"
 
 
 def is_unwritable(folder: Path) -> bool:

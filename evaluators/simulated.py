@@ -241,9 +241,9 @@ def _measured(
             count += 1
             decision = protocol.verdict(gas, row[:count], elapsed_s=elapsed_s)
         if gas in protocol.accumulations:
-            kept = tuple(row[protocol.warmup_at(gas) : count])
+            timed = tuple(row[protocol.warmup_at(gas) : count])
             measurements.append(
-                AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=kept)
+                AccumulationMeasurement(gradient_accumulation_steps=gas, iteration_times_s=timed)
             )
         if given_up := protocol.ended_early(decision, gas):
             break

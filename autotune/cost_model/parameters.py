@@ -110,7 +110,7 @@ class Parameters:
         unit="fraction",
         spread=0.3,
         reason="rate of fp32 against 16-bit matrix instructions; without TF32, which torch uses "
-        "only when it is told to",
+        "only when enabled",
     )
     nominal_tflops: Constant = constant(
         100.0,

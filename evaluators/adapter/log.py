@@ -49,7 +49,7 @@ class AdapterLog:
         ]
         self._now = 0
         self._cause = RootCause()
-        self._said: dict[int, str] = {}
+        self._last_lines: dict[int, str] = {}
         self._first_to_end: Cause | None = None
 
     @property
@@ -118,11 +118,11 @@ class AdapterLog:
 
     def _note_end(self, rank: int, text: str) -> None:
         if self._first_to_end is None and CODE.match(text):
-            last = self._said.get(rank, "nothing")[:MOST_OF_A_LINE]
-            error = f"a rank {text}; it had said last: {plain(last)}"
+            last = self._last_lines.get(rank, "nothing")[:MOST_OF_A_LINE]
+            error = f"a rank {text}; it last printed: {plain(last)}"
             self._first_to_end = Cause(error=error, kind=CauseKind.ERROR, rank=rank)
         elif any(map(str.isalnum, text)):
-            self._said[rank] = text.strip()
+            self._last_lines[rank] = text.strip()
 
 
 def _echoed(names: Names) -> frozenset[str]:

@@ -105,8 +105,8 @@ class ConfigFile:
             table = _parsed(ending, text)
             demand_shallow(table)
         except (ValueError, RecursionError, yaml.YAMLError) as error:
-            told = " ".join(str(error).split())
-            raise InvalidInput("file", name, f"not {ending.upper()}: {told}") from error
+            message = " ".join(str(error).split())
+            raise InvalidInput("file", name, f"not {ending.upper()}: {message}") from error
         if not isinstance(table, dict):
             raise InvalidInput("file", name, "it has no keys at the top level")
         return cls(format=ending, table=table)

@@ -29,7 +29,7 @@ LARGEST_FILE = 16 << 20
 COLOURS = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|[@-Z\\\\^_])")
 """ANSI colour codes, which would break patterns."""
 END_LIMIT_S = 3.0
-"""Seconds that a trainer has to end by itself after it was asked to."""
+"""Seconds that a trainer has to end by itself after SIGTERM."""
 
 
 class StampedOutput:
@@ -53,9 +53,9 @@ class StampedOutput:
         """Write lines in one call, so that they do not mix with those of other ranks."""
         stamp = f"{self.head}{time.monotonic() - self.began:.6f}s] "
         plain = (COLOURS.sub(b"", line[:LONGEST_LINE]) for line in lines)
-        told = [stamp.encode() + line + b"\n" for line in plain if line.strip()]
-        if told:
-            sys.stdout.buffer.write(b"".join(told))
+        stamped = [stamp.encode() + line + b"\n" for line in plain if line.strip()]
+        if stamped:
+            sys.stdout.buffer.write(b"".join(stamped))
             sys.stdout.buffer.flush()
 
 
@@ -71,32 +71,32 @@ def prepare(plan: Mapping[str, Any]) -> None:
 
 
 class TrainerProcess:
-    """The trainer of a rank, with all its descendants: if it is a shell script, the script alone
-    ends when asked to, and its children would train on beside the next start."""
+    """The trainer of a rank, with all its descendants: on SIGTERM a shell script ends
+    without its children, which would train on next to the next start."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self.child = child
-        self._asked_s: float | None = None
+        self._ending_since_s: float | None = None
         self._started: list[StartedProcess] = []
 
     @property
-    def asked(self) -> bool:
-        return self._asked_s is not None
+    def is_ending(self) -> bool:
+        return self._ending_since_s is not None
 
     def ask_to_end(self, _number: int, _frame: FrameType | None) -> None:
         """Ask all processes to end, as a signal handler."""
-        if not self.asked:
-            self._asked_s = time.monotonic()
+        if not self.is_ending:
+            self._ending_since_s = time.monotonic()
             self._started = descendants(self.child.pid)
             self._signal(signal.SIGTERM)
 
     def has_ended(self) -> bool:
         """Return whether it has ended; kill what has not ended in time."""
         ended = self.child.poll() is not None
-        if self._asked_s is None:
+        if self._ending_since_s is None:
             return ended
-        if time.monotonic() > self._asked_s + END_LIMIT_S:
-            # What it has started since it was asked to end would outlive it.
+        if time.monotonic() > self._ending_since_s + END_LIMIT_S:
+            # What it has started since SIGTERM would outlive it.
             self._started += descendants(self.child.pid)
             self._signal(signal.SIGKILL)
         return ended and not any(each.runs for each in self._started)
@@ -126,9 +126,9 @@ def running(number: int) -> StartedProcess | None:
     """Return the process with this number; None if there is none."""
     try:
         with open(f"/proc/{number}/stat", "rb") as file:
-            told = file.read().rpartition(b")")[2].split()
+            fields = file.read().rpartition(b")")[2].split()
         # proc(5), from the third field on
-        state, parent, began = told[0], int(told[1]), int(told[19])
+        state, parent, began = fields[0], int(fields[1]), int(fields[19])
     except (OSError, IndexError):
         return None
     return None if state in b"ZX" else StartedProcess(number, parent, began)
@@ -212,7 +212,7 @@ def run(
     words: Sequence[str], environment: Mapping[str, str], folder: str, output: StampedOutput
 ) -> int:
     """Run one command of the rank; return its exit code."""
-    early: list[int] = []  # asked to end before the trainer is known
+    early: list[int] = []  # signals from before the trainer is known
     signal.signal(signal.SIGTERM, lambda number, _frame: early.append(number))
     try:
         child = subprocess.Popen(
@@ -231,13 +231,13 @@ def run(
     if early:
         trainer.ask_to_end(signal.SIGTERM, None)
     code = watch(trainer, output)
-    if code and not trainer.asked:
+    if code and not trainer.is_ending:
         output.tell([ending(code).encode()])
     return 128 - code if code < 0 else code
 
 
 def _surroundings() -> dict[str, str]:
-    """Return the environment. Outside a job, Slurm's variables only told this rank its number; they
+    """Return the environment. Outside a job, Slurm's variables only gave this rank its number; they
     are removed, since trainers would look for the rest of a job."""
     return {
         name: value

@@ -206,11 +206,11 @@ def refuse(
             name = other.dimension
             raise InvalidInput(name, strategy.value(name), other.because)
     for name in DIMENSIONS:
-        kept = adapter.fixed.get(name, NEUTRAL.get(name))
+        fixed = adapter.fixed.get(name, NEUTRAL.get(name))
         value = getattr(strategy, name)
-        if name not in adapter.varied and kept is not None and value != kept:
-            reason = f"{adapter.name} has no {name}: its value is always {kept}"
-            raise InvalidInput(name, value, reason, valid=str(kept))
+        if name not in adapter.varied and fixed is not None and value != fixed:
+            reason = f"{adapter.name} has no {name}: its value is always {fixed}"
+            raise InvalidInput(name, value, reason, valid=str(fixed))
 
 
 def _because(adapter: Adapter, refusal: AdapterRefusal) -> str:
@@ -237,8 +237,8 @@ def _worked_out(where: str, text: str, names: Names) -> Value:
 def _value_at(place: str, setting: Setting, names: Names) -> Value | list[Value]:
     if isinstance(setting, tuple | list):
         words = [_one(place, each, names) for each in setting]
-        told: list[Value] = [word for word in words if word is not None]
-        return None if words and not told else told
+        present: list[Value] = [word for word in words if word is not None]
+        return None if words and not present else present
     return _one(place, setting, names)
 
 
@@ -307,7 +307,7 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         if name not in adapter.varied
     )
     names_heads = "num_attention_heads" in adapter.names
-    untold = () if not names_heads or "head_width" in adapter.names else (WIDER_HEADS,)
+    wider_heads = () if not names_heads or "head_width" in adapter.names else (WIDER_HEADS,)
     return ProgramCapabilities(
         name=adapter.name,
         # Vendor-tuned trainers are built on Megatron Core.
@@ -316,7 +316,7 @@ def capabilities_of_adapter(adapter: Adapter) -> ProgramCapabilities:
         fixed=fixed,
         refusals=tuple(
             StrategyRefusal(refusal=refusal, adapter=adapter, dimensions=adapter.decides(refusal))
-            for refusal in (*adapter.refusals, *untold)
+            for refusal in (*adapter.refusals, *wider_heads)
         )
         + undeclared(adapter.name, adapter.values),
         tuning=adapter.tuning,

@@ -49,7 +49,7 @@ ATTEMPT = "attempt.json"
 LOCAL_RANKS = "local_ranks.py"
 LOOK_S = 0.05
 END_LIMIT_S = 3.0
-"""That processes have to end by themselves once they are asked to."""
+"""That processes have to end by themselves after SIGTERM."""
 
 
 def write_attempt(request: TrialRequest, profile: ClusterProfile) -> None:

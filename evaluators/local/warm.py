@@ -22,7 +22,7 @@ from evaluators.trial import TrialRequest
 
 POLL_INTERVAL_S = 0.05
 CANCEL_LIMIT_S = 5.0
-"""Time after which a supervisor that was asked to cancel is killed."""
+"""Time that a supervisor has to cancel its trial before it is killed."""
 
 
 @dataclass

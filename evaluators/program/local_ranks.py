@@ -1,7 +1,7 @@
 """Runs a command as every rank on this machine, as srun does on a cluster's nodes.
 
 `python local_ranks.py RANKS COMMAND…` gives each rank its place in Slurm's variables. It ends all
-ranks once one fails, or once it is asked to end, and exits with the code of the first that failed.
+ranks once one fails, or on a signal, and exits with the code of the first that failed.
 It runs with whatever Python a machine has, 3.8 or later, so it imports only the standard library.
 """
 
@@ -40,8 +40,8 @@ def main(ranks: str, *command: str) -> int:
             if status and not code:
                 code = _exit_code(status)
                 due_s = min(due_s, time.monotonic() + FAULTS_S)
-        asked = received is not None and received.si_signo in _ENDS
-        if (asked and next_signal is signal.SIGTERM) or time.monotonic() >= due_s:
+        signalled = received is not None and received.si_signo in _ENDS
+        if (signalled and next_signal is signal.SIGTERM) or time.monotonic() >= due_s:
             for pid in running:
                 os.kill(pid, next_signal)
             due_s, next_signal = time.monotonic() + KILL_AFTER_S, signal.SIGKILL

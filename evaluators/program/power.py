@@ -86,7 +86,7 @@ def energy(
         measured: iterations; time between and before them is excluded.
         nodes: number of nodes; each must have been sampled.
         tokens: of all iterations in `measured` together.
-        absent: why nodes have no samples, if they said so before.
+        absent: why nodes have no samples, as far as they reported it before.
     """
     lines = {iteration.line for iteration in measured}
     watts = {

@@ -25,7 +25,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 SIMULATED = replace(ANY_PROGRAM, experts_need_sequence_parallel=True)
-"""What the simulator is asked for: whatever some program can run, but for experts what Megatron
+"""What the simulator supports: whatever some program can run, but for experts what Megatron
 can, so that Megatron-LM, Megatron-Bridge and NeMo run what it recommends."""
 
 OTHER_SPACE = "a space without such layouts, or the simulated evaluator"

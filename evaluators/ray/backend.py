@@ -112,7 +112,7 @@ class RayTrial(AttemptedTrial):
     Attributes:
         keeper: the actor that has the attempt, or will.
         taken: whether it is known to have it.
-        asked: whether it was asked for the attempt since this object was made.
+        reported: whether it has reported on the attempt since this object was made.
         logged: number of log bytes fetched.
         node_ids: Ray's, in the order of the hosts.
         began_at: start of the attempt, as far as is known here (epoch); `began` is the same by the
@@ -122,7 +122,7 @@ class RayTrial(AttemptedTrial):
     answer: TrialOutcome | TrialProgress = SUBMITTING
     keeper: str = ""
     taken: bool = False
-    asked: bool = False
+    reported: bool = False
     logged: int = 0
     began_at: float = field(default_factory=time.time)
     began: float = field(default_factory=time.monotonic)
@@ -157,11 +157,11 @@ class RayTrial(AttemptedTrial):
         if report is None:
             if self.taken:
                 self.try_again(self._lost())
-            self.asked = True
+            self.reported = True
             return
         if not self.taken:
             self.note(taken=True)
-        self.asked = True
+        self.reported = True
         self.add_log(report["log"], at=self.logged)
         if report["end"]:
             self._end(report)
@@ -177,7 +177,7 @@ class RayTrial(AttemptedTrial):
     def begin_next_attempt(self, reason: str) -> None:
         super().begin_next_attempt(reason)
         self.keeper = keeper_name(self.request.directory.parent)
-        self.taken, self.asked, self.logged = False, False, 0
+        self.taken, self.reported, self.logged = False, False, 0
         self.began_at, self.began = time.time(), time.monotonic()
 
     def _end(self, report: Mapping[str, Any]) -> None:
@@ -221,11 +221,11 @@ class RayTrial(AttemptedTrial):
 
     def _read_keeper(self) -> None:
         try:
-            kept = json.loads((self.attempt.folder / KEEPER).read_text(encoding="utf-8"))
-            self.keeper, self.taken = str(kept["keeper"]), bool(kept["taken"])
+            record = json.loads((self.attempt.folder / KEEPER).read_text(encoding="utf-8"))
+            self.keeper, self.taken = str(record["keeper"]), bool(record["taken"])
             self.logged = self.attempt.log.stat().st_size if self.attempt.log.exists() else 0
         except (OSError, ValueError, KeyError, TypeError):
-            self.asked = True  # nobody has it
+            self.reported = True  # nobody has it
 
 
 INTERVAL_S = 0.1
@@ -307,7 +307,7 @@ class RayBackend(FollowingBackend[RayTrial]):
         by_keeper: dict[str, list[RayTrial]] = defaultdict(list)
         works: dict[str, dict[str, Any]] = {}
         for trial in going:
-            if trial.asked and not trial.taken and not self._prepare(trial, works):
+            if trial.reported and not trial.taken and not self._prepare(trial, works):
                 continue
             by_keeper[trial.keeper].append(trial)
         for keeper in {*by_keeper, *(name for name, trials in self._forgotten.items() if trials)}:

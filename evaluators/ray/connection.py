@@ -67,7 +67,7 @@ class RayConnection:
     def __init__(self, address: str, *, limit_s: float) -> None:
         self.address = address
         self._limit_s = limit_s
-        self._asked: float | None = None
+        self._waiting_since: float | None = None
         self._process: PipedProcess | None = None
         self._lock = threading.Lock()
 
@@ -84,14 +84,14 @@ class RayConnection:
             if self.address.startswith(CLIENT_SCHEME) and importlib.util.find_spec("grpc") is None:
                 raise RayRefused(f"{self.address}: {NO_CLIENT}")
             question = {"ask": what, "address": self.address, "limit_s": self._limit_s, **fields}
-            self._asked = time.monotonic()
+            self._waiting_since = time.monotonic()
             try:
                 answer = self._exchange(question)
             except (OSError, EOFError) as error:
                 self._end()
                 raise RayUnavailable(f"{self.address}: {str(error) or ENDED}") from error
             finally:
-                self._asked = None
+                self._waiting_since = None
             if isinstance(answer, RayUnavailable | RayRefused):
                 self._end()  # it may be connected to a cluster that has ended
                 raise type(answer)(f"{self.address}: {answer}")
@@ -100,12 +100,12 @@ class RayConnection:
     @property
     def silence(self) -> str:
         """Return since when an answer has been outstanding; empty for up to SILENT_S."""
-        asked = self._asked
-        silent_s = time.monotonic() - asked if asked else 0.0
+        since = self._waiting_since
+        silent_s = time.monotonic() - since if since else 0.0
         if silent_s <= SILENT_S:
             return ""
-        since = time.strftime("%H:%M", time.localtime(time.time() - silent_s))
-        return f"{self.address}: no answer since {since}"
+        clock = time.strftime("%H:%M", time.localtime(time.time() - silent_s))
+        return f"{self.address}: no answer since {clock}"
 
     def interrupt(self) -> None:
         process = self._process

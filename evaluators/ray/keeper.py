@@ -38,8 +38,8 @@ ENDING_S = 5.0
 """Time for the remaining nodes to end their processes, which are killed when nodes are released."""
 OVERDUE_S = 120.0
 """Time after its limit when a trial whose node does not answer is given up."""
-KEPT_S = 7 * 86_400.0
-"""How long results are kept that nobody fetches."""
+RETENTION_S = 7 * 86_400.0
+"""How long results stay that nobody fetches."""
 IDLE_S = 900.0
 """The actor ends after this time without a trial or a call."""
 
@@ -80,7 +80,7 @@ class PlacedNodes:
 
 
 @dataclass(kw_only=True, eq=False)
-class KeptTrial:
+class KeeperTrial:
     """One attempt at a trial, and its state.
 
     Attributes:
@@ -141,8 +141,8 @@ class TrialKeeper:
     """Keeps trials by name; asynchronous, in a single thread."""
 
     def __init__(self) -> None:
-        self._trials: dict[str, KeptTrial] = {}
-        self._waiting: deque[KeptTrial] = deque()
+        self._trials: dict[str, KeeperTrial] = {}
+        self._waiting: deque[KeeperTrial] = deque()
         self._free: dict[tuple[Any, ...], list[PlacedNodes]] = {}
         self._called = time.monotonic()
         self._upkeep: asyncio.Task[None] | None = None
@@ -180,16 +180,16 @@ class TrialKeeper:
         }
 
     def _begin(self, name: str, work: Mapping[str, Any]) -> None:
-        trial = self._trials[name] = KeptTrial(name=name, work=work)
+        trial = self._trials[name] = KeeperTrial(name=name, work=work)
         trial.task = asyncio.ensure_future(self._place_and_run(trial))
         trial.keeping = asyncio.ensure_future(self._keep(trial, trial.task))
 
-    async def _place_and_run(self, trial: KeptTrial) -> dict[str, Any]:
+    async def _place_and_run(self, trial: KeeperTrial) -> dict[str, Any]:
         trial.placed = await self._place(trial)
         trial.began_at, trial.began = time.time(), time.monotonic()
         return await self._run(trial, trial.placed)
 
-    async def _keep(self, trial: KeptTrial, task: asyncio.Task[dict[str, Any]]) -> None:
+    async def _keep(self, trial: KeeperTrial, task: asyncio.Task[dict[str, Any]]) -> None:
         await asyncio.wait({task})
         end = await _end_of(task, trial.placed)
         if trial.placed:
@@ -201,7 +201,7 @@ class TrialKeeper:
         began_at = trial.began_at or time.time()
         trial.end = {"began_at": began_at, "ended_at": began_at + held_s} | end
 
-    async def _run(self, trial: KeptTrial, placed: PlacedNodes) -> dict[str, Any]:
+    async def _run(self, trial: KeeperTrial, placed: PlacedNodes) -> dict[str, Any]:
         work, first = trial.work, placed.actors[0]
         folder, limit_s = work["folder"], work["time_limit_s"]
         prepared = [actor.prepare.remote(folder, work["files"]) for actor in placed.actors]
@@ -230,7 +230,7 @@ class TrialKeeper:
         await asyncio.gather(*[actor.clear.remote(folder) for actor in placed.actors])
         return {"kind": "script", "reason": "", **end}
 
-    async def _take_log(self, trial: KeptTrial, first: Any) -> int:
+    async def _take_log(self, trial: KeeperTrial, first: Any) -> int:
         part = await first.log.remote(trial.work["folder"], trial.logged)
         if part:
             trial.log.seek(0, os.SEEK_END)
@@ -240,7 +240,7 @@ class TrialKeeper:
 
     # Where trials run.
 
-    async def _place(self, trial: KeptTrial) -> PlacedNodes:
+    async def _place(self, trial: KeeperTrial) -> PlacedNodes:
         self._waiting.append(trial)
         try:
             if free := self._free.get(trial.shape):
@@ -254,7 +254,7 @@ class TrialKeeper:
         finally:
             self._waiting.remove(trial)
 
-    async def _ask_for_nodes(self, trial: KeptTrial) -> PlacedNodes:
+    async def _ask_for_nodes(self, trial: KeeperTrial) -> PlacedNodes:
         work = trial.work
         trial.reason = _why_it_waits(work["bundle"], work["nodes"], without=trial.excluded)
         elsewhere = {"ray.io/node-id": f"!in({','.join(trial.excluded)})"}
@@ -307,7 +307,7 @@ class TrialKeeper:
             await asyncio.sleep(10)
             now = time.time()
             for name, trial in list(self._trials.items()):
-                if trial.end and now - trial.end["ended_at"] > KEPT_S:
+                if trial.end and now - trial.end["ended_at"] > RETENTION_S:
                     del self._trials[name]
                     trial.log.close()
             if not self._trials and time.monotonic() - self._called > IDLE_S:
@@ -318,7 +318,7 @@ async def _answer(reference: Any) -> Any:
     return await reference
 
 
-async def _occupied(group: PlacementGroup, trial: KeptTrial) -> PlacedNodes:
+async def _occupied(group: PlacementGroup, trial: KeeperTrial) -> PlacedNodes:
     work = trial.work
     bundle = dict(work["bundle"])
     given = {"num_cpus": bundle.pop("CPU", 0), "num_gpus": bundle.pop("GPU", 0)}
@@ -373,20 +373,20 @@ async def _end_of(task: asyncio.Task[dict[str, Any]], placed: PlacedNodes | None
 
 
 async def _blame(error: RayError, placed: PlacedNodes | None) -> dict[str, str]:
-    said = next(iter(str(error).strip().splitlines()[-1:]), "") or type(error).__name__
+    message = next(iter(str(error).strip().splitlines()[-1:]), "") or type(error).__name__
     if placed is None:
-        return {"kind": "lost", "reason": f"Ray gave it no nodes: {said}"}
+        return {"kind": "lost", "reason": f"Ray gave it no nodes: {message}"}
     if _LOW_ON_MEMORY in str(error):
         return {
             "kind": "memory",
-            "reason": f"Ray ended it, as its node ran low on memory: {said}",
+            "reason": f"Ray ended it, as its node ran low on memory: {message}",
         }
     if isinstance(error, RayTaskError) and not isinstance(error, RayActorError):
-        return {"kind": "node", "reason": f"its node could not run it: {said}"}
+        return {"kind": "node", "reason": f"its node could not run it: {message}"}
     until = time.monotonic() + BLAME_S
     while time.monotonic() < until:
         alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
         if dead := [node["host"] for node in placed.nodes if node["id"] not in alive]:
             return {"kind": "node", "reason": f"Ray lost one of its nodes ({', '.join(dead)})"}
         await asyncio.sleep(0.25)
-    return {"kind": "lost", "reason": f"Ray lost one of its actors: {said}"}
+    return {"kind": "lost", "reason": f"Ray lost one of its actors: {message}"}

@@ -61,8 +61,8 @@ ranks = socket.socket(socket.AF_UNIX)
 os.chdir(os.path.dirname(os.environ["{SOCKET}"]))  # a socket's address is short
 ranks.connect(os.path.basename(os.environ["{SOCKET}"]))
 signal.signal(signal.SIGTERM, lambda *_: ranks.shutdown(socket.SHUT_WR))
-asked = {{"words": sys.argv[1:], "variables": dict(os.environ)}}
-ranks.sendall(json.dumps(asked).encode() + b"\\n")
+command = {{"words": sys.argv[1:], "variables": dict(os.environ)}}
+ranks.sendall(json.dumps(command).encode() + b"\\n")
 answer = ranks.makefile("rb")
 while len(head := answer.read({struct.calcsize(FRAME)})) == {struct.calcsize(FRAME)}:
     kind, number = struct.unpack("{FRAME}", head)
@@ -101,14 +101,16 @@ class RankStep:
             line = file.readline()
         if not line:
             return None
-        asked, plain = json.loads(line), plain_environment()
+        command, plain = json.loads(line), plain_environment()
         exported = {
             name: value
-            for name, value in asked["variables"].items()
+            for name, value in command["variables"].items()
             if plain.get(name) != value and name not in OWN_VARIABLES | _FOR_SCRIPT
         }
         starts = [
-            node.start_ranks.remote(number, asked["words"], variables=exported, node=place, **shape)
+            node.start_ranks.remote(
+                number, command["words"], variables=exported, node=place, **shape
+            )
             for place, node in enumerate(nodes)
         ]
         ray.get(starts)

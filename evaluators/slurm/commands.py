@@ -278,7 +278,7 @@ _NOISE = re.compile(r"^\s*(sbatch|squeue|sacct|scancel|sinfo|scontrol|sacctmgr):
 
 # Variables of a surrounding job, and a user's defaults, which would change the jobs of trials.
 _FOREIGN = re.compile(r"^(SLURM|SBATCH|SALLOC|SRUN|SQUEUE|SACCT|SCANCEL|SINFO|SCONTROL|PMI[X]?)_")
-_KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"})
+_OF_CLUSTER = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS"})
 _DEVICES = frozenset(
     {
         "CUDA_VISIBLE_DEVICES",
@@ -330,7 +330,7 @@ class Slurm:
     ) -> None:
         self.calls: Counter[str] = Counter()
         self._limit_s = limit_s
-        self._keep = _KEPT | set(keep)
+        self._keep = _OF_CLUSTER | set(keep)
 
     @classmethod
     def of(cls, profile: ClusterProfile) -> Self:

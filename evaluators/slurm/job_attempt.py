@@ -27,7 +27,7 @@ from evaluators.trial import log_end as end_of_log
 log = logging.getLogger(__name__)
 
 LOOK_BACK_S = 3600.0
-"""How long before its submission accounting is asked about a job: clocks differ."""
+"""How long before its submission accounting is queried about a job: clocks differ."""
 
 
 class JobAttempt:
@@ -132,8 +132,8 @@ class JobAttempt:
     ) -> Stay | NeverSubmitted | Ended:
         # The folder is read again only when something may have changed there.
         living = tuple((job.id, job.state) for job in status.jobs if not job.finished)
-        unsaid = self.files.end is None and (end_noticed or not living)
-        if unsaid or self._read_for != (living, end_noticed):
+        unended = self.files.end is None and (end_noticed or not living)
+        if unended or self._read_for != (living, end_noticed):
             self._take_in(read_attempt_files(self.folder))
             self._read_for = (living, end_noticed)
         decision = decide(

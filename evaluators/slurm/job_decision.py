@@ -46,7 +46,7 @@ class JobStatus:
 
     Attributes:
         jobs: of this name, from the queue and from accounting.
-        asked_at: start of the newest answered status call; None: no call was answered.
+        queried_at: start of the newest answered status call; None: no call was answered.
         absent_since: start of the first of the newest status calls that showed no waiting or
             running job of the name; None while there is one, or before any call.
         accounted: whether accounting, if there is any, and the states of the attempt's nodes were
@@ -59,7 +59,7 @@ class JobStatus:
 
     now: float
     jobs: Sequence[SlurmJob] = ()
-    asked_at: float | None = None
+    queried_at: float | None = None
     absent_since: float | None = None
     accounted: bool = False
     accounting: bool = False
@@ -153,7 +153,7 @@ def decide(
         submitted_at: when sbatch last ended, whatever its result; the intent's time if unknown.
         begun_by: when the claim was first seen (`steady_time`): an earlier status call may show a
             job as waiting that has begun since.
-        cancelled: whether we were asked to end it.
+        cancelled: whether its cancellation was requested.
     """
     case = _Case(files, status, time_limit_s=time_limit_s, cancelled=cancelled)
     if files.end:
@@ -169,7 +169,7 @@ def blame_slurm(decision: EndAttempt, log_end: str, *, cancelled: bool) -> Ended
 
     Args:
         log_end: the last lines of the attempt's log.
-        cancelled: whether we were asked to end it: then it is not tried again.
+        cancelled: whether its cancellation was requested: then it is not tried again.
     """
     end = decision.end
     # srun may exit with 0 where the only node of a step failed, or none of its tasks was started.
@@ -219,7 +219,7 @@ class _Case:
         if self.job and self.job.finished:
             return self._job_finished(self.job)
         if self.job:
-            return self._stay()  # until Slurm has said why
+            return self._stay()  # until Slurm gives a reason
         return self._forgotten(self._end(None))
 
     def begun(self, begun_by: float) -> Stay | EndAttempt | AbandonAttempt:
@@ -232,7 +232,7 @@ class _Case:
             return self._forgotten(self._abandon(TrialState.LOST, vanished))
         if job.finished:
             return self._job_finished(job)
-        if job.waits and not job.suspended and (self.status.asked_at or 0.0) > begun_by:
+        if job.waits and not job.suspended and (self.status.queried_at or 0.0) > begun_by:
             return self._abandon(TrialState.PREEMPTED, "Slurm took its nodes and put it back")
         return self._stay()
 
@@ -240,8 +240,8 @@ class _Case:
         """Decide on an attempt whose folder no job has touched."""
         if self.job:
             return self._job_finished(self.job) if self.job.finished else self._stay()
-        asked_at = self.status.asked_at
-        if asked_at is None or asked_at - submitted_at < self.status.settle_s:
+        queried_at = self.status.queried_at
+        if queried_at is None or queried_at - submitted_at < self.status.settle_s:
             return self._stay()
         if self.cancelled:
             return self._cancel()
@@ -381,8 +381,8 @@ def failed_nodes(log_end: str) -> frozenset[str]:
 def why_ended(log_end: str) -> str:
     """Return the job state that slurmstepd's message implies, for a node failure or a preemption;
     else empty."""
-    said = _ENDED_STEP.search(log_end)
-    return _STATES[said.group(1)] if said else ""
+    message = _ENDED_STEP.search(log_end)
+    return _STATES[message.group(1)] if message else ""
 
 
 def why_no_step(log_end: str) -> str:
@@ -448,7 +448,7 @@ def decide_step(
         ended_at: when its processes were found gone (epoch).
     """
     gone = JobStatus(
-        now=ended_at, asked_at=float("inf"), absent_since=ended_at, accounted=True, settle_s=0.0
+        now=ended_at, queried_at=float("inf"), absent_since=ended_at, accounted=True, settle_s=0.0
     )
     decision = decide(files, gone, time_limit_s=time_limit_s, cancelled=cancelled)
     if isinstance(decision, EndAttempt):

@@ -55,8 +55,8 @@ class SubmitStatus:
     job_id: str | None = None
     error: Exception | None = None
 
-    def is_before(self, asked_at: float) -> bool:
-        return self.state is SubmitState.TRIED and self.at < asked_at
+    def is_before(self, queried_at: float) -> bool:
+        return self.state is SubmitState.TRIED and self.at < queried_at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class _Record:
         looked_up_at: last accounting query since `absent_since` (`steady_time`).
         look_up: the query to send next.
         cancelled_at: when its jobs were cancelled (`steady_time`), until no further job can appear.
-        followed: whether a trial still uses the record; if not, it is kept for its cancellation.
+        followed: whether a trial still uses the record; if not, it stays for its cancellation.
     """
 
     submitted: SubmitStatus
@@ -105,12 +105,12 @@ class JobRecords:
     """The newest status call by job name, what accounting added, and pending cancellations.
 
     Attributes:
-        asked_at: start of the newest answered status call (`steady_time`); None: no call was
+        queried_at: start of the newest answered status call (`steady_time`); None: no call was
             answered.
     """
 
     def __init__(self, *, settle_s: float, accounting_limit_s: float) -> None:
-        self.asked_at: float | None = None
+        self.queried_at: float | None = None
         self._settle_s = settle_s
         self._accounting_limit_s = accounting_limit_s
         self._records: dict[str, _Record] = {}
@@ -159,7 +159,7 @@ class JobRecords:
         return JobStatus(
             now=now,
             jobs=tuple(jobs.values()),
-            asked_at=self.asked_at,
+            queried_at=self.queried_at,
             absent_since=record.absent_since,
             accounted=record.looked_up_at is not None,
             accounting=accounting,
@@ -171,14 +171,14 @@ class JobRecords:
     def failed_nodes(self, name: str) -> frozenset[str]:
         return self._records[name].failed_nodes or frozenset()
 
-    def take_in(self, jobs: Iterable[SlurmJob], *, asked_at: float) -> None:
-        """Record the jobs of a status call that began at `asked_at`."""
-        self._jobs, self.asked_at = by_name(jobs), asked_at
+    def take_in(self, jobs: Iterable[SlurmJob], *, queried_at: float) -> None:
+        """Record the jobs of a status call that began at `queried_at`."""
+        self._jobs, self.queried_at = by_name(jobs), queried_at
         for name, record in self._records.items():
             if any(not job.finished for job in self.ours(self._jobs.get(name, ()))):
                 record.absent_since, record.looked_up_at = None, None
-            elif record.absent_since is None and record.submitted.is_before(asked_at):
-                record.absent_since = asked_at
+            elif record.absent_since is None and record.submitted.is_before(queried_at):
+                record.absent_since = queried_at
 
     def node_failures(self, jobs: Iterable[SlurmJob]) -> dict[str, str]:
         """Return by name the nodes of jobs that ended by a node failure, until the failed node is
@@ -262,7 +262,7 @@ class JobRecords:
         return [job.id for job in living if now - self._signalled.get(job.id, 0.0) > CANCEL_AGAIN_S]
 
     def note_signalled(self, job_ids: Iterable[str], *, now: float) -> None:
-        """Record that Slurm was asked to end these jobs."""
+        """Record that scancel was called for these jobs."""
         recent = {
             job_id: at for job_id, at in self._signalled.items() if now - at <= CANCEL_AGAIN_S
         }

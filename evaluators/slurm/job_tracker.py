@@ -254,8 +254,8 @@ class JobTracker:
     def _ask_status(self) -> None:
         with self._wake:
             self._wanted = self._hurry = False
-            self._schedule.asked(now=time.monotonic())
-        asked_at = steady_time()
+            self._schedule.began(now=time.monotonic())
+        queried_at = steady_time()
         try:
             jobs = self.slurm.squeue()
         except SlurmError as error:
@@ -265,7 +265,7 @@ class JobTracker:
         with self._wake:
             self._trouble = ""
             self._schedule.answered(now=time.monotonic())
-            self._records.take_in(jobs, asked_at=asked_at)
+            self._records.take_in(jobs, queried_at=queried_at)
         self._cancel_due(jobs)
 
     def _find_failed_nodes(self, jobs: Sequence[SlurmJob]) -> None:
@@ -326,7 +326,7 @@ class JobTracker:
     def _ask_accounting(self) -> None:
         with self._wake:
             names = self._records.look_ups()
-            self._schedule.asked(now=time.monotonic())
+            self._schedule.began(now=time.monotonic())
         if not names:  # they were forgotten meanwhile
             return
         jobs: list[SlurmJob] = []
@@ -378,7 +378,7 @@ class JobTracker:
         """
         with self._wake:
             if not asking:
-                self._schedule.asked(now=time.monotonic())
+                self._schedule.began(now=time.monotonic())
             if not self._trouble:
                 self._silent_since = steady_time()
             self._trouble = message
@@ -408,32 +408,32 @@ class PollSchedule:
     """
 
     interval_s: float
-    _asked_at: float = float("-inf")
+    _began_at: float = float("-inf")
     _pause_s: float = 0.0
     _accounting_pause_s: float = 0.0
 
-    def asked(self, *, now: float) -> None:
-        self._asked_at = now
+    def began(self, *, now: float) -> None:
+        self._began_at = now
 
     def answered(self, *, now: float) -> None:
-        took = now - self._asked_at
+        took = now - self._began_at
         self._pause_s = max(self.interval_s, min(PAUSE_FACTOR * took, LONGEST_PAUSE_S)) + took
         self._accounting_pause_s = 0.0
 
     def unanswered(self, *, now: float) -> None:
-        took = now - self._asked_at
+        took = now - self._began_at
         self._pause_s = max(self.interval_s, min(took, LONGEST_PAUSE_S)) + took
 
     def accounting_unanswered(self, *, now: float) -> None:
-        took = now - self._asked_at
+        took = now - self._began_at
         self._accounting_pause_s = max(PAUSE_FACTOR * self.interval_s, took) + took
 
     def status_due(self, *, hurry: bool) -> float:
         pause_s = self._pause_s / HURRY_FACTOR if hurry else self._pause_s
-        return self._asked_at + max(pause_s, SHORTEST_S)
+        return self._began_at + max(pause_s, SHORTEST_S)
 
     def accounting_due(self) -> float:
-        return self._asked_at + max(self._accounting_pause_s, SHORTEST_S)
+        return self._began_at + max(self._accounting_pause_s, SHORTEST_S)
 
 
 def submit(submission: Submission, slurm: Slurm) -> SubmitStatus:

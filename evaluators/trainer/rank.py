@@ -150,9 +150,9 @@ def _measure(
             elapsed_s = time.monotonic() - started
             decision = _of_rank_0(protocol.verdict(accumulation, times, elapsed_s=elapsed_s))
         if accumulation in protocol.accumulations:
-            kept = times[protocol.warmup_at(accumulation) :]
+            timed = times[protocol.warmup_at(accumulation) :]
             measurements.append(
-                {"gradient_accumulation_steps": accumulation, "iteration_times_s": kept}
+                {"gradient_accumulation_steps": accumulation, "iteration_times_s": timed}
             )
         if why := protocol.ended_early(decision, accumulation):
             if reporter.settings.rank == 0:
@@ -178,9 +178,9 @@ def _gathered(value: float) -> list[float]:
 
 
 def _of_rank_0(decision: Verdict) -> Verdict:
-    told = torch.tensor([decision], device=_device())
-    dist.broadcast(told, 0)
-    return Verdict(int(told))
+    verdict = torch.tensor([decision], device=_device())
+    dist.broadcast(verdict, 0)
+    return Verdict(int(verdict))
 
 
 def leave(code: int) -> None:

@@ -91,17 +91,17 @@ class RankProcesses:
             "settings": settings,
             "request": request_as_dict(self.request),
         }
-        kept = [fd for fd in (settings["reports"], settings["listening"]) if fd is not None]
+        inherited = [fd for fd in (settings["reports"], settings["listening"]) if fd is not None]
         with (self.request.directory / LOG).open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "evaluators.trainer.ranks", json.dumps(task)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=kept,
+                pass_fds=inherited,
                 process_group=0,
             )
-        # Kept, since subprocess would reap a forgotten one.
+        # Stored, since subprocess would reap a forgotten one.
         self._fresh.append(process)
         return process.pid
 

@@ -49,20 +49,20 @@ class RunningAllocation:
     Attributes:
         nodes: those that are up, neighbours next to each other.
         ends_at: epoch of its time limit; None if it has none.
-        asked_at: start of the status call that showed it (`steady_time`).
+        queried_at: start of the status call that showed it (`steady_time`).
     """
 
     job_id: str
     nodes: tuple[str, ...]
     ends_at: float | None
-    asked_at: float
+    queried_at: float
 
     def loss_of(self, nodes: Collection[str], *, since: float) -> NodeLoss | None:
         """Return what became of these nodes: those that it no longer has have failed.
 
         None: unknown as of `since` (epoch).
         """
-        if self.asked_at <= since:
+        if self.queried_at <= since:
             return None
         failed = frozenset(nodes) - set(self.nodes)
         if not failed:
@@ -141,13 +141,13 @@ class Hostnames:
     def running(self, job_id: str | None, status: JobStatus) -> RunningAllocation | None:
         """Return what the job of this id offers; None unless it runs."""
         job = next((job for job in status.jobs if job.id == job_id), None)
-        if job is None or job.state != "RUNNING" or status.asked_at is None:
+        if job is None or job.state != "RUNNING" or status.queried_at is None:
             return None
         nodes = self.of(job.nodes) if job.nodes else ()
         if not nodes:
             return None
         return RunningAllocation(
-            job_id=job.id, nodes=nodes, ends_at=job.ended_at, asked_at=status.asked_at
+            job_id=job.id, nodes=nodes, ends_at=job.ended_at, queried_at=status.queried_at
         )
 
 
@@ -170,7 +170,7 @@ class UserAllocation(Allocation):
 
     def advance(self, wanted: AllocationRequest | None) -> NeverSubmitted | None:
         status = self._tracker.status(self._job_name)
-        if status.asked_at is None:
+        if status.queried_at is None:
             return None
         jobs = [job for job in status.jobs if job.id == self._job_id]
         if jobs:
@@ -197,14 +197,14 @@ log = logging.getLogger(__name__)
 
 
 class HeldAllocation(Allocation):
-    """A job that sleeps while steps run beside it: requested when there is work, and again when it
+    """A job that sleeps while steps run next to it: requested when there is work, and again when it
     is lost, too small or about to end.
 
     It ends when its lease does, so a service that never returns holds it no longer than its last
     trials take. Its folder, `<trials>/allocations/<profile>/<name>/`, has the files of an attempt
     (`attempt_files`) and:
 
-        need.json   what was asked for
+        need.json   the request
         lease       for how long it is needed, and a renewal's name
         holder      locked by the process that holds it, while that lives
     """

@@ -275,7 +275,7 @@ class PilotTrial(AttemptedTrial):
         gone_at: when its processes were found gone (`steady_time`).
         passed_over, passed_since: see `WaitingTrial`; the latter by the monotonic clock.
         no_steps: number of attempts for which Slurm created no step.
-        no_step_before: Slurm is not asked for another step until then (monotonic clock).
+        no_step_before: no other step is requested until then (monotonic clock).
     """
 
     context: PilotContext

@@ -86,7 +86,7 @@ def test_the_rank_that_ended_first_explains_the_others(follows: Sequence[str]) -
         readers=(),
     )
     assert log.cause is not None
-    told = "a rank ended with exit code 9; it had said last: shard 7 has no end"
+    told = "a rank ended with exit code 9; it last printed: shard 7 has no end"
     assert (log.cause.error, log.cause.kind) == (told, CauseKind.ERROR)
 
 

@@ -98,7 +98,7 @@ def test_the_first_cause_of_a_crash_is_its_reason(ended: Ended) -> None:
     outcome = ended.outcomes["crash"]
     assert outcome.status is TrialState.CRASHED
     said = {"simulated": "pipeline_parallel"}
-    expected = said.get(ended.place.name, "exit code 3; it had said last: the data is not what")
+    expected = said.get(ended.place.name, "exit code 3; it last printed: the data is not what")
     assert expected in str(outcome.error)
     assert outcome.measurements == ()
 

@@ -54,7 +54,7 @@ def status(*jobs: SlurmJob, quiet_s: float | None = None, accounted: bool = True
     return JobStatus(
         now=NOW,
         jobs=jobs,
-        asked_at=NOW - 1,
+        queried_at=NOW - 1,
         absent_since=None if quiet_s is None else NOW - quiet_s,
         accounted=accounted,
     )

@@ -44,32 +44,32 @@ def states(records: JobRecords) -> list[str]:
 
 def test_a_name_is_quiet_from_the_first_call_with_no_living_job() -> None:
     records = watching()
-    records.take_in([job()], asked_at=NOW + 1)
+    records.take_in([job()], queried_at=NOW + 1)
     assert absent_since(records) is None
-    records.take_in([job("COMPLETED")], asked_at=NOW + 2)
-    records.take_in([], asked_at=NOW + 3)
+    records.take_in([job("COMPLETED")], queried_at=NOW + 2)
+    records.take_in([], queried_at=NOW + 3)
     assert absent_since(records) == NOW + 2
-    records.take_in([job("PENDING", "8")], asked_at=NOW + 4)
+    records.take_in([job("PENDING", "8")], queried_at=NOW + 4)
     assert absent_since(records) is None
 
 
 def test_a_status_call_of_before_it_was_sent_does_not_count() -> None:
     """It waited in our own queue then, or sbatch was at work."""
     records = watching(SubmitState.QUEUED)
-    records.take_in([], asked_at=NOW + 1)
+    records.take_in([], queried_at=NOW + 1)
     records.note_submitted(NAME, SubmitStatus(state=SubmitState.UNDER_WAY, at=NOW + 2))
-    records.take_in([], asked_at=NOW + 3)
+    records.take_in([], queried_at=NOW + 3)
     records.note_submitted(NAME, SubmitStatus(state=SubmitState.TRIED, at=NOW + 4, job_id="7"))
     assert absent_since(records) is None
-    records.take_in([], asked_at=NOW + 3.5)
+    records.take_in([], queried_at=NOW + 3.5)
     assert absent_since(records) is None
-    records.take_in([], asked_at=NOW + 5)
+    records.take_in([], queried_at=NOW + 5)
     assert absent_since(records) == NOW + 5
 
 
 def test_a_name_followed_later_finds_its_job_in_an_earlier_call() -> None:
     records = JobRecords(settle_s=SETTLE_S, accounting_limit_s=60.0)
-    records.take_in([job()], asked_at=NOW + 10)
+    records.take_in([job()], queried_at=NOW + 10)
     records.add(NAME, SubmitStatus(state=SubmitState.TRIED, at=NOW), since=NOW)
     assert states(records) == ["RUNNING"]
 
@@ -77,13 +77,13 @@ def test_a_name_followed_later_finds_its_job_in_an_earlier_call() -> None:
 def test_a_job_that_is_older_than_its_name_is_of_something_else() -> None:
     records = watching(job_id=None)
     older = job("FAILED", "3", submitted_at=NOW - CLOCKS_DIFFER_S - 1)
-    records.take_in([older, job("PENDING", "8")], asked_at=NOW + 1)
+    records.take_in([older, job("PENDING", "8")], queried_at=NOW + 1)
     assert states(records) == ["PENDING"]
 
 
 def test_a_job_that_is_known_is_ours_whatever_the_clocks_say() -> None:
     records = watching(job_id=None)
-    records.take_in([job(submitted_at=NOW - 300)], asked_at=NOW + 1)
+    records.take_in([job(submitted_at=NOW - 300)], queried_at=NOW + 1)
     assert states(records) == []
     records.recognise(NAME, "7")
     assert states(records) == ["RUNNING"]
@@ -92,14 +92,14 @@ def test_a_job_that_is_known_is_ours_whatever_the_clocks_say() -> None:
 def test_sending_it_again_keeps_what_was_known_of_its_first_jobs() -> None:
     records = watching()
     records.add(NAME, SubmitStatus(state=SubmitState.QUEUED, at=NOW + 60), since=NOW + 60)
-    records.take_in([job("PENDING")], asked_at=NOW + 61)
+    records.take_in([job("PENDING")], queried_at=NOW + 61)
     assert states(records) == ["PENDING"], "it is older than the second submission"
 
 
 def test_accounting_is_believed_about_the_dead_alone() -> None:
     """A job that a rolled-back controller has forgotten runs on there for ever."""
     records = watching()
-    records.take_in([], asked_at=NOW + 5)
+    records.take_in([], queried_at=NOW + 5)
     records.take_in_accounting([NAME], [job(), job("NODE_FAIL", "7")], now=NOW)
     assert states(records) == ["NODE_FAIL"]
     assert records.status(NAME, now=NOW, accounting=True).accounted
@@ -174,7 +174,7 @@ def test_accounting_is_asked_again_only_after_a_while() -> None:
 
 def call(schedule: PollSchedule, *, at: float, took: float, answered: bool = True) -> float:
     """Seconds from the end of a status call to the next one."""
-    schedule.asked(now=at)
+    schedule.began(now=at)
     (schedule.answered if answered else schedule.unanswered)(now=at + took)
     return schedule.status_due(hurry=False) - (at + took)
 
@@ -204,7 +204,7 @@ def test_two_questions_a_second_are_the_most() -> None:
 def test_accounting_that_does_not_answer_does_not_slow_the_rest() -> None:
     schedule = PollSchedule(interval_s=5.0)
     call(schedule, at=100, took=0)
-    schedule.asked(now=101)
+    schedule.began(now=101)
     schedule.accounting_unanswered(now=111)
     assert schedule.status_due(hurry=False) == 106
     assert schedule.accounting_due() == 101 + 10 + 25

@@ -19,7 +19,7 @@ from tests.evaluators.slurm.pilot.scene import requests
 
 
 def test_nodes_that_an_allocation_no_longer_has_have_failed() -> None:
-    allocation = RunningAllocation(job_id="7", nodes=("n01", "n03"), ends_at=None, asked_at=10.0)
+    allocation = RunningAllocation(job_id="7", nodes=("n01", "n03"), ends_at=None, queried_at=10.0)
     assert allocation.loss_of(["n01", "n02"], since=10.0) is None, "not asked since"
     loss = allocation.loss_of(["n01", "n02"], since=9.0)
     assert loss is not None
@@ -29,7 +29,7 @@ def test_nodes_that_an_allocation_no_longer_has_have_failed() -> None:
 
 def test_a_trial_fits_when_its_nodes_and_its_time_do() -> None:
     (trial,) = requests(Path("trials"), 2, time_limit_s=100.0)
-    allocation = RunningAllocation(job_id="7", nodes=("n01", "n02"), ends_at=1000.0, asked_at=0.0)
+    allocation = RunningAllocation(job_id="7", nodes=("n01", "n02"), ends_at=1000.0, queried_at=0.0)
     latest = 1000.0 - longest_s(trial.protocol.time_limit_s)
     assert why_unfit(trial, allocation, allocation.nodes, now=latest) == ""
     assert "beyond the end" in why_unfit(trial, allocation, allocation.nodes, now=latest + 1)
@@ -42,7 +42,7 @@ def test_an_accepted_trial_fits_in_a_new_allocation_for_a_while() -> None:
     assert "too long" in why_refused(trial, pilot)
     (trial,) = requests(Path("trials"), 2, time_limit_s=3515.0)
     assert why_refused(trial, pilot) == ""
-    allocation = RunningAllocation(job_id="7", nodes=("n01", "n02"), ends_at=3600.0, asked_at=0.0)
+    allocation = RunningAllocation(job_id="7", nodes=("n01", "n02"), ends_at=3600.0, queried_at=0.0)
     assert why_unfit(trial, allocation, allocation.nodes, now=60.0) == ""
 
 
