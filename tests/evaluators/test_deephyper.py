@@ -196,7 +196,7 @@ def test_a_trial_beyond_its_time_limit_times_out(tmp_path: Path) -> None:
     assert job.metadata["duration_s"] == 50
 
 
-def test_one_strategy_is_measured_once_however_often_it_is_asked(tmp_path: Path) -> None:
+def test_a_strategy_is_measured_once_however_often_requested(tmp_path: Path) -> None:
     first, again = run(tmp_path, FITTING, FITTING, num_workers=2)
     (later,) = run(tmp_path, FITTING)
     assert first.objective == again.objective == later.objective

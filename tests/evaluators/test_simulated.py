@@ -237,7 +237,7 @@ def test_start_up_takes_longer_on_more_nodes(tmp_path: Path) -> None:
     assert many.startup_s > few.startup_s + 60
 
 
-def test_the_time_limit_is_kept(tmp_path: Path) -> None:
+def test_the_time_limit_holds(tmp_path: Path) -> None:
     request = request_at(tmp_path / "a")
     limited = replace(request, protocol=replace(request.protocol, time_limit_s=70.0))
     assert simulate(request, started_at=NOW).outcome.duration_s > 70

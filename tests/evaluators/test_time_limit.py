@@ -16,7 +16,7 @@ from evaluators.time_limit import (
 
 
 @pytest.mark.parametrize(("limit_s", "minutes"), [(1.0, 2), (60.0, 2), (61.0, 3), (1200.0, 21)])
-def test_slurm_is_asked_for_whole_minutes_above_the_limit(limit_s: float, minutes: int) -> None:
+def test_slurm_gets_whole_minutes_above_the_limit(limit_s: float, minutes: int) -> None:
     assert slurm_minutes(limit_s) == minutes
     assert 60 * minutes > longest_s(limit_s), "timeout comes first"
 

@@ -78,7 +78,7 @@ def test_no_figure_of_a_preset_looks_like_one_of_another_unit(name: str) -> None
     assert list(unit_slips(load_machine(name))) == []
 
 
-def test_the_asked_machines_are_there() -> None:
+def test_the_bundled_machines_are_there() -> None:
     asked = (
         "aurora dgx-a100 dgx-b200 dgx-b300 dgx-h100 dgx-h200 frontier gb200-nvl72 gb300-nvl72 "
         "gh200 local lumi-g mi300x mi325x mi355x perlmutter polaris summit"
@@ -164,7 +164,7 @@ def test_a_peak_of_an_unknown_format_is_refused() -> None:
     assert "in TFLOP/s it would be 1979" in faults["machine.peaks_tflops.fp8"].reason
 
 
-def test_a_field_in_another_unit_is_told_the_right_one() -> None:
+def test_a_field_in_another_unit_is_refused_with_the_right_one() -> None:
     table = {key: value for key, value in MINE.items() if key != "memory_gib"} | {"memory_gb": 80}
     faults = refused(table)
     assert faults["machine.memory_gb"].reason.startswith("memory is given in GiB, as memory_gib")

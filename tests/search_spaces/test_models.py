@@ -147,7 +147,7 @@ def test_a_bare_size_gives_the_shape_that_is_known_by_it(
         ("Llama-3-70B", ""),
     ],
 )
-def test_what_a_size_was_taken_for_is_said(choice: str, meaning: str) -> None:
+def test_the_meaning_of_a_size_is_reported(choice: str, meaning: str) -> None:
     model = load_model(choice)
     assert meaning_of_size(model) == meaning
     assert meaning_of_size(replace(model, seq_length=4096)) == meaning

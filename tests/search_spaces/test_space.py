@@ -73,7 +73,7 @@ def test_what_is_not_chosen_takes_its_default() -> None:
     assert space.dimensions["virtual_stages"] == (1,)
 
 
-def test_a_fixed_batch_is_kept_by_every_strategy() -> None:
+def test_every_strategy_has_the_fixed_batch() -> None:
     space = SearchSpace.build(GPT_175B, FRONTIER, nodes=16, choices={}, batch=GlobalBatch.of(640))
     lattice = space.lattice()
     assert len(lattice) > 100
@@ -258,7 +258,7 @@ def test_an_automatic_space_searches_what_trades_time_for_memory() -> None:
     assert slow.dimensions["activation_checkpointing"] == ("none", "selective", "full")
 
 
-def test_what_is_said_is_all_there_is() -> None:
+def test_given_values_are_all_there_is() -> None:
     said = automatic_space(sequence_parallel=False).dimensions
     assert said["sequence_parallel"] == (False,)
     assert said["activation_checkpointing"] == ("none", "full")

@@ -73,7 +73,7 @@ def test_an_id_that_is_none_is_replaced(client: TestClient) -> None:
         assert answer.headers["X-Request-ID"].isalnum()
 
 
-def test_a_failure_is_found_by_the_id_that_the_user_was_told(app: FastAPI, tmp_path: Path) -> None:
+def test_a_failure_is_found_by_the_id_in_its_answer(app: FastAPI, tmp_path: Path) -> None:
     @app.get("/broken")
     def broken(request: Request) -> None:
         structlog.get_logger("server").error("about to fail", exc_info=ValueError(str(request.url)))

@@ -82,13 +82,13 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     for parent in (folder, *folder.parents[:2]):
         parent.chmod(0o755)
     with serving(folder / "data", "--no-runner") as served:
-        asked = httpx2.post(
+        response = httpx2.post(
             f"{served.url}/api/v1/campaigns",
             json=body(),
             headers=served.headers,
             trust_env=False,
         )
-        assert asked.status_code == 201
+        assert response.status_code == 201
         yield served
 
 
@@ -120,14 +120,14 @@ def test_another_user_reads_and_changes_nothing(
 ) -> None:
     noted = list(known_folder().iterdir())
     inside = [*service.data_dir.rglob("*"), *noted, service.data_dir / "service.json"]
-    asked = json.dumps([service.url, [str(path) for path in inside]])
-    got = json.loads(as_stranger(TRY_ALL, asked))
+    arguments = json.dumps([service.url, [str(path) for path in inside]])
+    got = json.loads(as_stranger(TRY_ALL, arguments))
     assert {got[str(path)] for path in inside} == {"PermissionError"}
     assert as_stranger(CONNECT, service.record["socket"]).strip() == "PermissionError"
-    answered = {asked: status for asked, status in got.items() if " /" in asked}
+    answered = {call: status for call, status in got.items() if " /" in call}
     assert len(answered) > 40
-    let_through = {asked for asked, status in answered.items() if status != 401}
-    assert let_through == {asked for asked in answered if asked.startswith("GET /healthz ")}
+    let_through = {call for call, status in answered.items() if status != 401}
+    assert let_through == {call for call in answered if call.startswith("GET /healthz ")}
     with Client(service.url) as owner:
         assert [campaign.state for campaign in owner.campaigns()] == ["queued"]
 
@@ -188,11 +188,11 @@ def test_what_goes_through_the_socket_lets_nobody_in_elsewhere(
         ThreadPoolExecutor() as threads,
         Client(f"unix:{path}", patience=Patience(attempts=1)) as client,
     ):
-        asked = threads.submit(client.create, model="gpt-22b", machine="frontier", nodes=2)
+        creation = threads.submit(client.create, model="gpt-22b", machine="frontier", nodes=2)
         connection, _ = listener.accept()
         with connection:
             sent = connection.recv(65536)
-        assert isinstance(asked.exception(timeout=PATIENCE_S), ServiceUnreachable)
+        assert isinstance(creation.exception(timeout=PATIENCE_S), ServiceUnreachable)
     assert sent.startswith(b"POST /api/v1/campaigns ")
     assert b"authorization" not in sent.lower()
     address = urlsplit(service.url)

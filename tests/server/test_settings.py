@@ -75,7 +75,7 @@ def test_where_the_database_is_and_its_password(tmp_path: Path) -> None:
             _ = Settings(database_url=nobody, database_password_file=secret).url
 
 
-def test_profiles_lie_beside_the_settings_file_unless_told(
+def test_profiles_lie_next_to_the_settings_file_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOTUNE_CONFIG", str(tmp_path / "here/config.toml"))

@@ -214,7 +214,7 @@ def test_the_energy_of_a_training_names_what_it_counts() -> None:
     ]
 
 
-def test_what_is_saved_and_what_is_taken_more_are_told_apart() -> None:
+def test_what_is_saved_and_what_is_taken_more_are_named() -> None:
     saving = TrainingSaving(
         tokens=1e12, days=2.0, node_hours=-300.0, energy_mwh=None, repaid_after_tokens=None
     )

@@ -131,7 +131,7 @@ def test_a_customary_layout_respects_space_heads_and_pool() -> None:
     assert strategy.num_nodes == 12
 
 
-def test_what_is_not_said_of_a_layout_is_as_in_the_space() -> None:
+def test_what_a_layout_leaves_open_is_as_in_the_space() -> None:
     space = {"global_batch_size": 512, "precision": "fp16", "zero_stage": 0}
     strategy = found("tp=4, PP=16 mbs=2", space=space)
     said = (strategy.tensor_parallel, strategy.pipeline_parallel, strategy.micro_batch_size)

@@ -74,7 +74,7 @@ def test_sampled_energy_is_carried_to_the_step_that_is_observed() -> None:
     assert known.factor == pytest.approx(1.0)
 
 
-def test_sampled_energy_is_kept_where_no_power_figures_are_known() -> None:
+def test_sampled_energy_stays_where_no_power_figures_are_known() -> None:
     unknown = replace(MACHINE, gpu_max_watt=None)
     [observation] = observations_of(MODEL, [trial(gpu_joules_per_token=0.5)], machine=unknown)
     assert observation.gpu_joules_per_token == 0.5

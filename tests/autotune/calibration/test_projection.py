@@ -81,9 +81,7 @@ def short_run(stages: int) -> Observation:
 
 @pytest.mark.parametrize("seed", [None, *range(5)])
 @pytest.mark.parametrize("stages", [2, 4, 8])
-def test_a_long_pipeline_is_told_from_a_short_one_on_any_machine(
-    seed: int | None, stages: int
-) -> None:
+def test_long_and_short_pipelines_differ_on_any_machine(seed: int | None, stages: int) -> None:
     """What the bubble costs decides, of which the shortest pipelines show least."""
     parameters = GENERAL if seed is None else perturbed(GENERAL, seed=seed)
     pair = [short_run(stages), short_run(16)]

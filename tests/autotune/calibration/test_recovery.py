@@ -95,7 +95,7 @@ def test_the_constants_themselves_are_recovered() -> None:
 
 
 @pytest.mark.parametrize("size", [2.0, 4.0])
-def test_a_few_peaks_decide_how_gradients_are_kept(size: float) -> None:
+def test_a_few_peaks_decide_how_gradients_are_stored(size: float) -> None:
     divided = [each for each in SPACE if each.zero_stage == 1][:8]
     world = replace(GENERAL, gradient_bytes=size)
     calibrated = Calibration.of(FRONTIER, trials(divided, world, seed=0))

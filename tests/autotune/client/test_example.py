@@ -22,7 +22,7 @@ def committed() -> Any:
     return read()
 
 
-def test_it_is_kept_whole_small_and_free_of_the_machine(committed: Any) -> None:
+def test_it_is_whole_small_and_free_of_the_machine(committed: Any) -> None:
     text = NOTEBOOK.read_text(encoding="utf-8")
     assert len(text.encode()) < LARGEST_BYTES
     assert NOISE.findall(text) == []

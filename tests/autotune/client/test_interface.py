@@ -71,7 +71,7 @@ def test_a_model_is_a_shape_or_a_file_that_is_read_here(client: Client, tmp_path
         client.plan(model="tiny", machine=tmp_path / "absent.toml")
 
 
-def test_bad_input_is_told_before_anything_is_sent() -> None:
+def test_bad_input_is_refused_before_anything_is_sent() -> None:
     with Client("http://127.0.0.1:9") as nobody:
         with pytest.raises(InvalidInputs) as refused:
             nobody.create(**campaign_input(nodes=0, budget={"max_trials": 0}))

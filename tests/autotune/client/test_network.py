@@ -45,7 +45,7 @@ def test_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         (404, b"{}", "was answered with 404 Not Found"),
     ],
 )
-def test_another_web_server_is_told_from_the_service(
+def test_another_web_server_is_not_taken_for_the_service(
     service: Served, status: int, content: bytes, match: str
 ) -> None:
     kind = b"application/json" if content == b"{}" else b"text/html"

@@ -34,7 +34,7 @@ def test_trials_are_a_data_frame(finished: CampaignHandle) -> None:
     assert len(ok.sort_values("tokens_per_s")) == len(rates)
 
 
-def test_without_pandas_it_is_said_what_to_do(
+def test_without_pandas_the_error_names_what_to_install(
     finished: CampaignHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)

@@ -71,18 +71,18 @@ def test_what_a_layer_with_experts_keeps(
     common = own * (2 * 4 * 2048 + 9 * 128 + attention)
     again: dict[str, object] = {f"recompute_{name}": 1.0 for name in recomputed}
     one = of("qwen3-30b-a3b", parameters=CONSTANTS, **again)
-    kept = activations.ActivationBytes.of(one)
-    assert kept.expert is not None
-    assert kept.routed is not None
+    activation_bytes = activations.ActivationBytes.of(one)
+    assert activation_bytes.expert is not None
+    assert activation_bytes.routed is not None
     shrunk = common - own * 64512 * (1.0 - all_tokens)
-    assert kept.expert[0] == pytest.approx(shrunk)
-    assert kept.routed[0] == pytest.approx(
+    assert activation_bytes.expert[0] == pytest.approx(shrunk)
+    assert activation_bytes.routed[0] == pytest.approx(
         own * 8 * 1.25 * (2 * 2048 + 6 * 768 + 4) * routed, rel=1e-9
     )
-    assert (kept.passing[0] > 0) == bool(recomputed)
+    assert (activation_bytes.passing[0] > 0) == bool(recomputed)
 
 
-def test_the_clamped_copy_is_kept_unless_recomputed() -> None:
+def test_the_clamped_copy_is_stored_unless_recomputed() -> None:
     """Two more inner states of 768 of each routed token."""
     for recomputed, more in [(0.0, 2 * 2 * 768), (1.0, 0.0)]:
         plain, biased = (
@@ -116,11 +116,11 @@ def test_experts_keep_more_without_a_fused_activation(recomputed: float, more: f
 
 def test_a_strategy_sets_recomputation_and_width_of_products() -> None:
     """Sets and precisions reach the formulas by the strategy alone."""
-    kept = [
+    totals = [
         float(total(memory_parts(of("qwen3-30b-a3b", activation_checkpointing=recomputed)))[0])
         for recomputed in ("none", "moe_act", "layernorm+moe_act", "full")
     ]
-    assert np.all(np.diff(kept) < 0)
+    assert np.all(np.diff(totals) < 0)
     narrow = memory_parts(of("qwen3-30b-a3b", precision="mxfp8"))
     wide = memory_parts(of("qwen3-30b-a3b"))
     assert narrow["routed_tokens"][0] < wide["routed_tokens"][0]
@@ -134,8 +134,8 @@ def test_latent_attention_keeps_compressed_and_expanded_states() -> None:
     compressed = own * (2 * (1536 + 512) + 64)
     expanded = tokens / 2 * 128 * (2 * 192 + 128)
     result = tokens / 2 * 128 * 128
-    kept = activations.attention_elements(of())
-    assert kept[0] == pytest.approx(compressed + expanded + result)
+    elements = activations.attention_elements(of())
+    assert elements[0] == pytest.approx(compressed + expanded + result)
     assert activations.attention_elements(of(recompute_mla_up_proj=1.0))[0] == result
 
 
@@ -242,10 +242,10 @@ def test_the_program_declares_what_it_keeps_of_a_parameter() -> None:
 
 def test_trials_do_not_decide_what_the_program_declares() -> None:
     unknown = Quantity(machine=DGX_H100, prior=Parameters.default(DGX_H100), of_memory=True)
-    told = replace(unknown, declared=frozenset({"gradient_bytes"}))
+    declared = replace(unknown, declared=frozenset({"gradient_bytes"}))
     assert len(unknown.hypotheses) == 2
-    assert len(told.hypotheses) == 1
-    assert set(unknown.names) - set(told.names) == {"gradient_bytes"}
+    assert len(declared.hypotheses) == 1
+    assert set(unknown.names) - set(declared.names) == {"gradient_bytes"}
 
 
 def test_models_side_by_side_cost_what_each_costs_alone() -> None:

@@ -52,15 +52,15 @@ def all_too_large(space: SearchSpace) -> list[SearchTrial]:
 def test_the_cause_and_questions_that_fit() -> None:
     space = space_175b()
     trials = all_too_large(space)
-    told = report(space, trials)
-    assert told is not None
-    assert told.need_low_gib is not None
-    assert told.need_high_gib is not None
-    assert 60.0 < told.need_low_gib < told.need_high_gib
-    assert told.sentence.startswith(f"All {len(trials)} trials ran out of memory: ")
-    assert "of each GPU's 64. With " in told.sentence
+    found = report(space, trials)
+    assert found is not None
+    assert found.need_low_gib is not None
+    assert found.need_high_gib is not None
+    assert 60.0 < found.need_low_gib < found.need_high_gib
+    assert found.sentence.startswith(f"All {len(trials)} trials ran out of memory: ")
+    assert "of each GPU's 64. With " in found.sentence
     changed = [
-        set(each.fields) - {"space.gradient_accumulation_steps"} for each in told.suggestions
+        set(each.fields) - {"space.gradient_accumulation_steps"} for each in found.suggestions
     ]
     assert {"nodes", "space.num_nodes"} in changed
     assert {"space.micro_batch_size"} in changed
@@ -69,9 +69,9 @@ def test_the_cause_and_questions_that_fit() -> None:
 def test_each_remedy_is_a_request_that_holds_its_strategy() -> None:
     """The fields fill in a form as they are."""
     space = space_175b()
-    told = report(space, all_too_large(space))
-    assert told is not None
-    for remedy in told.suggestions:
+    found = report(space, all_too_large(space))
+    assert found is not None
+    for remedy in found.suggestions:
         assert remedy.fit_probability >= 0.5
         spec = {**{k: list(v) for k, v in space.dimensions.items()}, "global_batch_size": BATCH}
         spec |= {
@@ -98,11 +98,11 @@ def test_several_dimensions_where_none_alone_suffices() -> None:
             "zero_stage": [0],
         },
     )
-    told = report(space, all_too_large(space)[:6])
-    assert told is not None
-    assert told.suggestions
-    assert min(len(each.changes) for each in told.suggestions) > 1
-    nodes = [each.strategy.num_nodes for each in told.suggestions]
+    found = report(space, all_too_large(space)[:6])
+    assert found is not None
+    assert found.suggestions
+    assert min(len(each.changes) for each in found.suggestions) > 1
+    nodes = [each.strategy.num_nodes for each in found.suggestions]
     assert nodes == sorted(nodes)
 
 
@@ -116,11 +116,11 @@ def test_other_causes_are_counted_and_have_no_remedy() -> None:
             strict=False,
         )
     ]
-    told = report(space, trials)
-    assert told is not None
-    assert told.suggestions == []
-    assert told.need_low_gib is None
-    assert told.sentence == (
+    found = report(space, trials)
+    assert found is not None
+    assert found.suggestions == []
+    assert found.need_low_gib is None
+    assert found.sentence == (
         "All 3 trials failed: 2 with rank 3: --acum 1 is unknown, 1 with no such image."
     )
 

@@ -26,16 +26,16 @@ def ended() -> list[SearchTrial]:
 
 def test_every_cell_says_what_is_known_of_it() -> None:
     space, trials = world(TABLE_V).space, ended()
-    told = layout_map(space, known(TABLE_V), trials)
+    cells = layout_map(space, known(TABLE_V), trials)
     lattice = space.lattice()
     legal = {(each.tensor_parallel, each.pipeline_parallel) for each in lattice}
-    assert {(each.x, each.y) for each in told} == legal
-    assert len(told) == len(legal)
-    assert sum(cell.strategies for cell in told) == len(lattice)
-    assert sum(cell.trials for cell in told) == len(trials)
-    assert {cell.state for cell in told} <= set(get_args(PlaceState))
-    assert {"measured", "predicted"} < {cell.state for cell in told}
-    for cell in told:
+    assert {(each.x, each.y) for each in cells} == legal
+    assert len(cells) == len(legal)
+    assert sum(cell.strategies for cell in cells) == len(lattice)
+    assert sum(cell.trials for cell in cells) == len(trials)
+    assert {cell.state for cell in cells} <= set(get_args(PlaceState))
+    assert {"measured", "predicted"} < {cell.state for cell in cells}
+    for cell in cells:
         own = [
             trial
             for trial in trials
@@ -59,10 +59,10 @@ def test_every_cell_says_what_is_known_of_it() -> None:
 def test_the_best_of_each_cell() -> None:
     """By measurement where something ran, by belief among what fits where nothing did."""
     space, calibration, trials = world(TABLE_V).space, known(TABLE_V), ended()
-    told = layout_map(space, calibration, trials)
+    cells = layout_map(space, calibration, trials)
     rates = BelievedRates.of(space, calibration, least_fit_probability=0.5)
     place = [rates.lattice[name] for name in ("tensor_parallel", "pipeline_parallel")]
-    for cell in told:
+    for cell in cells:
         if cell.state == "predicted":
             there = (place[0] == cell.x) & (place[1] == cell.y)
             assert cell.rate == pytest.approx(np.exp(rates.log_rate[there].max()))
@@ -70,30 +70,30 @@ def test_the_best_of_each_cell() -> None:
     lattice = Lattice.of([trial.strategy for trial in ok], gpus_per_node=8)
     work = log_work(lattice, space.transformer, space.machine, objective="tokens_per_s")
     measured = np.exp(work) / [trial.iteration_time_s or np.inf for trial in ok]
-    best = max((cell for cell in told if cell.state == "measured"), key=lambda c: c.rate or 0)
+    best = max((cell for cell in cells if cell.state == "measured"), key=lambda c: c.rate or 0)
     assert best.rate == pytest.approx(measured.max())
     assert best.strategy == ok[int(np.argmax(measured))].strategy
 
 
 def test_narrowed_to_one_micro_batch_and_number_of_nodes() -> None:
     space, trials = world(TABLE_V).space, ended()
-    told = layout_map(space, known(TABLE_V), trials, micro_batch_size=5, num_nodes=16)
-    shown = [cell.strategy for cell in told if cell.strategy is not None]
+    cells = layout_map(space, known(TABLE_V), trials, micro_batch_size=5, num_nodes=16)
+    shown = [cell.strategy for cell in cells if cell.strategy is not None]
     assert {(each.micro_batch_size, each.num_nodes) for each in shown} == {(5, 16)}
     counted = [t for t in trials if (t.strategy.micro_batch_size, t.strategy.num_nodes) == (5, 16)]
-    assert sum(cell.trials for cell in told) == len(counted)
+    assert sum(cell.trials for cell in cells) == len(counted)
     assert layout_map(space, known(TABLE_V), trials, micro_batch_size=77) == []
 
 
 def test_over_any_two_dimensions() -> None:
     space, trials = world(TABLE_V).space, ended()
-    told = layout_map(space, known(TABLE_V), trials, x="micro_batch_size", y="num_nodes")
+    cells = layout_map(space, known(TABLE_V), trials, x="micro_batch_size", y="num_nodes")
     lattice = space.lattice()
     places = list(
         zip(*(lattice[name].tolist() for name in ("micro_batch_size", "num_nodes")), strict=True)
     )
-    assert {(cell.x, cell.y): cell.strategies for cell in told} == Counter(places)
-    for cell in told:
+    assert {(cell.x, cell.y): cell.strategies for cell in cells} == Counter(places)
+    for cell in cells:
         own = [
             t
             for t in trials

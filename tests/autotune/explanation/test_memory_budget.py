@@ -34,7 +34,7 @@ def test_headroom_is_heeded() -> None:
     assert not tight.fits
 
 
-def test_what_no_few_changes_can_do_is_said() -> None:
+def test_what_no_few_changes_can_do_is_reported() -> None:
     alone = replace(STUDY, tensor_parallel=1, pipeline_parallel=1, num_nodes=1)
     one_node = general_knowledge(replace(FRONTIER, max_nodes=1))
     budget = memory_budget(one_node, GPT_175B, alone)

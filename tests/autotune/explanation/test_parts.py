@@ -55,7 +55,7 @@ def test_every_part_of_the_cost_model_is_shown_once() -> None:
     )
 
 
-def test_experts_whose_tokens_cross_the_network_are_told() -> None:
+def test_experts_whose_tokens_cross_the_network_are_named() -> None:
     machine, mixture = load_machine("dgx-h100"), load_model("qwen3-30b-a3b")
     near = strategy(tp=1, pp=1, expert_parallel=8)
     far = replace(near, expert_parallel=16)
@@ -87,7 +87,7 @@ def test_parts_add_up_to_what_was_measured_or_else_predicted() -> None:
     assert measured.sentence.startswith("Of a step 63 % is matrix products, 21 % recomputation")
 
 
-def test_differences_add_up_and_the_largest_are_told() -> None:
+def test_differences_add_up_and_the_largest_are_named() -> None:
     """A wider tensor parallelism talks more, a deeper pipeline waits longer."""
     wider = replace(BEST, tensor_parallel=8, pipeline_parallel=8)
     deeper = replace(BEST, pipeline_parallel=32, gradient_accumulation_steps=640)

@@ -92,7 +92,7 @@ def test_the_cause_and_each_change_appear_once_if_nothing_ran() -> None:
     assert len(set(changes)) == len(changes)
 
 
-def test_nothing_is_told_before_anything_has_ended() -> None:
+def test_nothing_is_explained_before_anything_has_ended() -> None:
     found = explain(campaign(), None, [], Calibration.of(MACHINE, []), space=space())
     assert (found.strategies, found.failures, found.sentences) == ([], None, [])
 

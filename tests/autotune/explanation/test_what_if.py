@@ -156,7 +156,7 @@ def test_a_program_is_not_promised_what_it_cannot_run(spec: dict[str, Any]) -> N
     assert not any(each.strategy.virtual_stages > 1 for each in found)
 
 
-def test_the_batch_is_kept_where_whole_micro_batches_make_it() -> None:
+def test_the_batch_stays_where_whole_micro_batches_make_it() -> None:
     layout = replace(best(TABLE_V), micro_batch_size=1, gradient_accumulation_steps=40)
     batch = layout.global_batch_size(8)
     four = at_batch(replace(layout, micro_batch_size=4), batch, 8)

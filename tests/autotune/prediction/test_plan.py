@@ -28,7 +28,7 @@ from tests.autotune.prediction.calibrated import SMALL, slow
 from tests.autotune.records import request
 
 
-def asked(**changes: Any) -> CampaignCreate:
+def small_request(**changes: Any) -> CampaignCreate:
     return request(**{"space": SMALL} | changes)
 
 
@@ -46,8 +46,8 @@ def planned(
 
 def test_a_plan_ranks_the_best_of_each_layout() -> None:
     """Against the plain way: all of the space forecast, sorted, and each layout taken once."""
-    answer = planned(asked(min_headroom_gib=0.0), most=7)
-    space = space_for(asked())
+    answer = planned(small_request(min_headroom_gib=0.0), most=7)
+    space = space_for(small_request())
     lattice, machine = space.lattice(), space.machine
     forecast = general_knowledge(machine).forecast(space.transformer, lattice)
     rates = lattice.global_batch_size * space.transformer.seq_length / forecast.iteration_time_s
@@ -66,7 +66,7 @@ def test_a_plan_ranks_the_best_of_each_layout() -> None:
 
 def test_a_row_agrees_with_the_prediction_of_its_strategy() -> None:
     calibration = slow()
-    for row in planned(asked(), calibration, most=3).best:
+    for row in planned(small_request(), calibration, most=3).best:
         wanted = PredictionQuery(model="gpt-22b", machine="frontier", strategy=row.strategy)
         alone = predict(wanted, calibration)
         assert row.tokens_per_s == pytest.approx(alone.tokens_per_s)
@@ -87,13 +87,13 @@ def test_more_strategies_than_can_be_estimated_are_refused() -> None:
         num_nodes=2,
     )
     with pytest.raises(InvalidInputs, match="strategies are legal, which are too many") as refusal:
-        space_for(asked(space=wide))
+        space_for(small_request(space=wide))
     assert refusal.value.problems[0].field == "space"
 
 
 def test_what_may_fit_is_planned_with_its_risk() -> None:
     """A trainer's own bytes decide: 53 % of the leanest with others, 43 % with its own."""
-    wanted = asked(model="qwen3-30b-a3b", nodes=1, space=SpaceSpec(global_batch_size=256))
+    wanted = small_request(model="qwen3-30b-a3b", nodes=1, space=SpaceSpec(global_batch_size=256))
     answer = planned(wanted)
     assert (answer.fitting, answer.obstacle) == (0, "")
     chances = [each.fit_probability for each in answer.best]
@@ -106,7 +106,7 @@ def test_what_may_fit_is_planned_with_its_risk() -> None:
 @pytest.mark.parametrize(
     ("machine", "nodes", "across"), [("dgx-h100", 2, True), ("gb200-nvl72", 4, False)]
 )
-def test_experts_whose_tokens_cross_the_network_are_told(
+def test_experts_whose_tokens_cross_the_network_are_named(
     machine: str, nodes: int, across: bool
 ) -> None:
     spread = SpaceSpec(
@@ -118,7 +118,7 @@ def test_experts_whose_tokens_cross_the_network_are_told(
         num_nodes=nodes,
         expert_parallel=16,
     )
-    wanted = asked(model="qwen3-30b-a3b", machine=machine, nodes=nodes, space=spread)
+    wanted = small_request(model="qwen3-30b-a3b", machine=machine, nodes=nodes, space=spread)
     sentence = planned(wanted).sentence
     words = "Its expert_parallel 16 spreads the experts over 16 GPUs, across nodes of 8 GPUs"
     assert (words in sentence) is across
@@ -126,7 +126,7 @@ def test_experts_whose_tokens_cross_the_network_are_told(
 
 
 def test_parts_add_up_and_intervals_hold_what_they_are_of() -> None:
-    answer = planned(asked())
+    answer = planned(small_request())
     assert answer.baseline is not None
     for each in (*answer.best, answer.baseline):
         assert sum(each.time_parts_s.values()) == pytest.approx(each.iteration_time_s)
@@ -140,7 +140,7 @@ def test_parts_add_up_and_intervals_hold_what_they_are_of() -> None:
 
 def test_trials_leave_less_to_be_found() -> None:
     """What is known of the machine already, no campaign need find out."""
-    unknown, known = planned(asked()), planned(asked(), slow())
+    unknown, known = planned(small_request()), planned(small_request(), slow())
     assert unknown.gain is not None
     assert known.gain is not None
     assert 0 < known.gain.rate_gain < 0.6 * unknown.gain.rate_gain
@@ -151,7 +151,7 @@ def test_trials_leave_less_to_be_found() -> None:
 
 def test_the_gain_is_of_the_best_over_the_first_fit_of_each_draw() -> None:
     """Against a loop over the draws."""
-    space = space_for(asked())
+    space = space_for(small_request())
     candidates = Candidates.of(
         space,
         general_knowledge(space.machine),
@@ -175,8 +175,8 @@ def test_the_gain_is_of_the_best_over_the_first_fit_of_each_draw() -> None:
     assert candidates.gain(cost, tokens=None).rate_gain == pytest.approx(np.mean(gains))
 
 
-def test_over_a_training_the_gain_is_told_in_node_hours() -> None:
-    answer = planned(asked(budget={"train_tokens": 300e9}))
+def test_over_a_training_the_gain_is_in_node_hours() -> None:
+    answer = planned(small_request(budget={"train_tokens": 300e9}))
     assert answer.gain is not None
     assert answer.cost is not None
     assert answer.gain.training_node_hours is not None
@@ -191,7 +191,7 @@ def test_over_a_training_the_gain_is_told_in_node_hours() -> None:
 
 
 @pytest.mark.parametrize(("adapter", "unsharded"), [("template", True), ("litgpt", False)])
-def test_a_trainer_that_shards_nothing_is_told_how(adapter: str, unsharded: bool) -> None:
+def test_the_obstacle_names_a_trainer_that_shards_nothing(adapter: str, unsharded: bool) -> None:
     """Which stage of ZeRO it has stands in its adapter, and none is 0."""
     program = capabilities_of_adapter(load_adapter(adapter))
     model, machine = load_model("gpt-175b"), load_machine("dgx-h100")
@@ -204,28 +204,30 @@ def test_a_trainer_that_shards_nothing_is_told_how(adapter: str, unsharded: bool
 
 
 def test_where_nothing_fits_it_says_why_and_what_would_do() -> None:
-    answer = planned(asked(model="gpt-175b", space=SpaceSpec(global_batch_size=512)))
+    answer = planned(small_request(model="gpt-175b", space=SpaceSpec(global_batch_size=512)))
     assert (answer.fitting, answer.best, answer.cost, answer.gain) == (0, [], None, None)
     assert answer.obstacle.startswith("gpt-175b fits nowhere within 2 nodes")
     assert answer.sentence.startswith(answer.obstacle)
     remedy = answer.remedies[0]
     assert remedy.fields["nodes"] == 8
     again = planned(
-        asked(model="gpt-175b", nodes=8, space=SpaceSpec(global_batch_size=512, num_nodes=[8]))
+        small_request(
+            model="gpt-175b", nodes=8, space=SpaceSpec(global_batch_size=512, num_nodes=[8])
+        )
     )
     assert again.fitting > 0
 
 
 def test_headroom_counts_as_taken() -> None:
-    plain, roomy = planned(asked()), planned(asked(min_headroom_gib=20))
+    plain, roomy = planned(small_request()), planned(small_request(min_headroom_gib=20))
     assert roomy.fitting < plain.fitting
     assert all(each.memory_gib <= 64 - 20 for each in roomy.best)
 
 
 def test_the_objective_decides_the_order() -> None:
     wide = SMALL.model_copy(update={"num_nodes": [1, 2]})
-    fastest = planned(asked(space=wide))
-    thrifty = planned(asked(space=wide, objective="tokens_per_s_per_gpu"))
+    fastest = planned(small_request(space=wide))
+    thrifty = planned(small_request(space=wide, objective="tokens_per_s_per_gpu"))
     assert fastest.best[0].strategy.num_nodes == 2
     for answer in (fastest, thrifty):
         objectives = [each.objective for each in answer.best]
@@ -235,12 +237,14 @@ def test_the_objective_decides_the_order() -> None:
 
 
 def test_an_objective_without_figures_is_refused() -> None:
-    space = space_for(asked(machine="local", evaluator="local", model="tiny", nodes=1, space={}))
-    wanted = asked(objective="tokens_per_joule")
+    space = space_for(
+        small_request(machine="local", evaluator="local", model="tiny", nodes=1, space={})
+    )
+    wanted = small_request(objective="tokens_per_joule")
     with pytest.raises(InvalidInputs, match="power"):
         plan(wanted, space, general_knowledge(space.machine))
 
 
 def test_what_it_starts_from_is_repeated() -> None:
     sources = [StartedFrom(campaign_id=3, name="", trials=24)]
-    assert planned(asked(), slow(), started_from=sources).started_from == sources
+    assert planned(small_request(), slow(), started_from=sources).started_from == sources

@@ -32,7 +32,7 @@ def told(state: TrialState, **changes: object) -> str:
     return result.comparison
 
 
-def test_the_best_is_told_against_the_baseline() -> None:
+def test_the_best_is_compared_with_the_baseline() -> None:
     found = answer([trial(1, A, seconds=2.0, purpose="baseline"), trial(2, B, seconds=1.0)])
     assert found.baseline is not None
     assert found.baseline.name == "a default layout"
@@ -84,7 +84,7 @@ def test_a_baseline_in_another_precision_says_so() -> None:
         ("tokens_per_joule", "times the energy of a default layout."),
     ],
 )
-def test_the_best_is_told_in_what_was_asked_for(objective: Objective, words: str) -> None:
+def test_the_best_is_compared_by_the_objective(objective: Objective, words: str) -> None:
     trials = [trial(1, A, seconds=2.0, purpose="baseline"), trial(2, B, seconds=1.0)]
     found = answer(trials, objective=objective)
     assert found.baseline is not None
@@ -141,7 +141,7 @@ def test_a_baseline_alone_is_recommended_and_confirmed() -> None:
         (TrialState.PENDING, "A default layout is being measured."),
     ],
 )
-def test_a_baseline_that_failed_is_told_as_that(state: TrialState, words: str) -> None:
+def test_a_baseline_that_failed_is_reported_as_failed(state: TrialState, words: str) -> None:
     assert told(state, error="a segmentation fault") == words
 
 
@@ -222,6 +222,6 @@ def test_nothing_is_saved_against_itself_or_without_figures() -> None:
     assert answer([trial(1, A, seconds=2.0)]).saving is None
 
 
-def test_a_training_that_nobody_stated_is_said_to_be_assumed() -> None:
+def test_a_training_that_nobody_stated_is_marked_as_assumed() -> None:
     assert not answer(against(2.0), tokens=1e9).training.assumed
     assert answer(against(2.0), tokens=None).training.assumed

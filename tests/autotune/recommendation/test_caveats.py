@@ -86,7 +86,7 @@ def test_a_law_below_the_pipelines_depth_is_not_to_be_relied_on() -> None:
     assert not tells("two other measured GAS values", [trial(1, deep, seconds=1.0)])
 
 
-def test_a_confirmation_that_differs_is_told() -> None:
+def test_a_confirmation_that_differs_is_reported() -> None:
     more = trial(2, A, seconds=1.4, purpose="confirmation")
     searched = trial(1, A, seconds=1.0, probes=(4, 8))
     assert tells("40% more than the 1 s of the search", [searched, more])
@@ -107,19 +107,19 @@ def test_the_convergence_guard_names_the_global_batches() -> None:
     assert not tells("global batch", fixed)
 
 
-def test_routing_that_was_forced_to_be_balanced_is_told() -> None:
-    def told(routing: Routing) -> list[str]:
+def test_routing_that_was_forced_to_be_balanced_is_reported() -> None:
+    def caveats_with(routing: Routing) -> list[str]:
         best = trial(9, C, seconds=0.1, routing=routing)
         return [s for s in answer([*eight(), best]).caveats if "about 20 %" in s]
 
-    assert told("learned") == []
-    assert len(told("balanced")) == 1
+    assert caveats_with("learned") == []
+    assert len(caveats_with("balanced")) == 1
 
 
-def test_experts_whose_tokens_cross_the_network_are_told() -> None:
+def test_experts_whose_tokens_cross_the_network_are_named() -> None:
     mixture = load_model("qwen3-30b-a3b")
 
-    def told(expert_parallel: int) -> list[str]:
+    def caveats_with(expert_parallel: int) -> list[str]:
         best = strategy(tp=1, pp=1, expert_parallel=expert_parallel)
         return [
             s
@@ -127,23 +127,23 @@ def test_experts_whose_tokens_cross_the_network_are_told() -> None:
             if "network" in s
         ]
 
-    assert told(8) == []
-    assert told(16) == [
+    assert caveats_with(8) == []
+    assert caveats_with(16) == [
         "The best strategy's expert_parallel 16 spreads the experts over 16 GPUs, across nodes of "
         "8 GPUs: tokens cross the network to their experts and back in every layer."
     ]
 
 
-def test_a_trainer_that_counts_another_model_is_told() -> None:
+def test_a_trainer_that_counts_another_model_is_reported() -> None:
     """One that counts biases and padding besides does not."""
 
-    def told(share: float) -> list[str]:
+    def caveats_with(share: float) -> list[str]:
         counted = MODEL.parameters * share
         others = [trial(n, s, seconds=2.0, trainer_parameters=counted) for n, s in ((3, B), (7, C))]
         return [s for s in answer([*eight(), *others]).caveats if "trainer counts" in s]
 
-    assert told(1.04) == []
-    [sentence] = told(0.5)
+    assert caveats_with(1.04) == []
+    [sentence] = caveats_with(0.5)
     half, whole = f"{round(MODEL.parameters / 2):,}", f"{MODEL.parameters:,}"
     assert sentence.startswith(f"In trial 3 and 1 more the trainer counts {half} parameters, and")
     assert f"has {whole}: it trains another model, or its adapter reads" in sentence
@@ -162,7 +162,7 @@ def crashes(trials: list[Trial]) -> list[str]:
     return [sentence for sentence in answer([*eight(), *trials]).caveats if "crashed" in sentence]
 
 
-def test_a_kind_that_never_ran_is_told_once() -> None:
+def test_a_kind_that_never_ran_is_reported_once() -> None:
     """All with sequence parallelism crash, among them all of ZeRO 2 and all of micro-batch 4."""
     kinds: list[dict[str, Any]] = [{}, {"zero_stage": 2}, {"zero_stage": 2}, {"mbs": 4}, {"mbs": 4}]
     trials = [
@@ -175,7 +175,7 @@ def test_a_kind_that_never_ran_is_told_once() -> None:
     ]
 
 
-def test_two_kinds_with_errors_of_their_own_are_told_apart() -> None:
+def test_two_kinds_with_errors_of_their_own_are_two_sentences() -> None:
     trials = [crashed(20 + n, strategy(tp=2**n, pp=1, sequence_parallel=True)) for n in (1, 2, 3)]
     trials += [crashed(30 + n, strategy(pp=2**n, zero_stage=2), INDEX) for n in (0, 1)]
     first, second = crashes(trials)

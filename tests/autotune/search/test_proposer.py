@@ -173,7 +173,7 @@ def nothing_fits() -> SearchSpace:
     )
 
 
-def test_objectives_are_told_as_rates() -> None:
+def test_objectives_are_rates() -> None:
     """The rate over all GPUs, for each node-hour, and for each joule."""
     space = space_22b()
     whole = layouts_of(space)

@@ -186,6 +186,6 @@ def test_what_fits_with_few_layers_alone_is_no_best() -> None:
     assert estimate(space.transformer, space.machine, wide).fits.all()
 
 
-def test_without_being_asked_all_layers_run() -> None:
+def test_without_screening_all_layers_run() -> None:
     wanted = asked(screen_layers="off", pool_nodes=64)
     assert few_nodes(wanted, space_175b()).layers is None

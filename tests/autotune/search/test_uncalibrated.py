@@ -36,7 +36,7 @@ def test_each_tries_every_layout_once_and_follows_only_its_seed(method: SearchMe
         assert searched(method, seed=1, count=5) != seen[:5]
 
 
-def test_deephyper_learns_from_what_it_is_told() -> None:
+def test_deephyper_learns_from_its_trials() -> None:
     """After its initial points, a told winner changes what it asks for next, and so does the
     surrogate."""
     space = space_22b()

@@ -35,14 +35,14 @@ def option_parser() -> argparse.ArgumentParser:
     """Return a parser of the recorded options."""
     parser = argparse.ArgumentParser(allow_abbrev=False, exit_on_error=False)
     for option, facts in RECORDED["options"].items():
-        told: dict[str, Any] = {"dest": facts["dest"], "default": facts.get("default")}
+        options: dict[str, Any] = {"dest": facts["dest"], "default": facts.get("default")}
         if facts["action"] == "Store":
-            told |= {"type": _TYPES.get(facts["type"], str), "choices": facts.get("choices")}
-            told |= {"nargs": facts.get("nargs")}
-            parser.add_argument(option, **told)
+            options |= {"type": _TYPES.get(facts["type"], str), "choices": facts.get("choices")}
+            options |= {"nargs": facts.get("nargs")}
+            parser.add_argument(option, **options)
         else:
             action = {"StoreTrue": "store_true", "StoreFalse": "store_false"}[facts["action"]]
-            parser.add_argument(option, action=action, **told)
+            parser.add_argument(option, action=action, **options)
     return parser
 
 
@@ -90,8 +90,8 @@ def _repeated(run: re.Match[str]) -> str:
 
 def recomputed(args: Mapping[str, Any]) -> Any:
     """Return what is recomputed: layers, the scores of attention, or named parts."""
-    told = args["recompute_modules"]
-    modules = set(ast.literal_eval(told) if isinstance(told, str) else told or ["core_attn"])
+    names = args["recompute_modules"]
+    modules = set(ast.literal_eval(names) if isinstance(names, str) else names or ["core_attn"])
     if args["recompute_granularity"] != "selective":
         return args["recompute_granularity"] or "none"
     if modules == {"core_attn"}:
@@ -166,11 +166,11 @@ def layers_of_arguments(args: Mapping[str, Any]) -> Mapping[str, Any]:
     }
 
 
-def _pattern(told: str | list[int] | int, layers: int) -> list[int]:
-    """Return 1 for each layer of the kind that is told of; Megatron-LM takes Python's lists."""
-    if isinstance(told, int):
+def _pattern(given: str | list[int] | int, layers: int) -> list[int]:
+    """Return 1 for each layer of the given kind; Megatron-LM takes Python's lists."""
+    if isinstance(given, int):
         return [1] * layers
-    pattern: list[int] = eval(told, {"__builtins__": {}}) if isinstance(told, str) else told
+    pattern: list[int] = eval(given, {"__builtins__": {}}) if isinstance(given, str) else given
     assert len(pattern) == layers
     return pattern
 
@@ -183,10 +183,10 @@ def parsed(words: Sequence[str]) -> dict[str, Any]:
 def answers(checkout: str, requests: Sequence[Mapping[str, Any]]) -> Any:
     """Return what a checkout's own parser and validation answer, in a process of their own."""
     words = [sys.executable, megatron_checkout.__file__, checkout]
-    told = json.dumps(requests)
+    text = json.dumps(requests)
     environment = {**os.environ, "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
     ran = subprocess.run(
-        words, input=told, capture_output=True, text=True, check=False, env=environment
+        words, input=text, capture_output=True, text=True, check=False, env=environment
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     return json.loads(ran.stdout)

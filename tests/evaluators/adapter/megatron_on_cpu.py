@@ -43,15 +43,15 @@ def _on_cpus(torch: Any) -> None:
 
     class OnCpus(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
-            told = dict(kwargs or {})
-            if _asks_for_cuda(told.get("device")):
-                told["device"] = cpu
-            if "pin_memory" in told:
-                told["pin_memory"] = False
+            options = dict(kwargs or {})
+            if _asks_for_cuda(options.get("device")):
+                options["device"] = cpu
+            if "pin_memory" in options:
+                options["pin_memory"] = False
             if getattr(func, "__name__", "") == "to":
                 device = torch.device | str
                 args = [cpu if isinstance(a, device) and _asks_for_cuda(a) else a for a in args]
-            return func(*args, **told)
+            return func(*args, **options)
 
     OnCpus().__enter__()
     for kind in (torch.Tensor, torch.nn.Module):
@@ -59,10 +59,10 @@ def _on_cpus(torch: Any) -> None:
     torch.Tensor.pin_memory = _itself
     plain = torch.Tensor.type
 
-    def named(self: Any, *args: Any, **told: Any) -> Any:
+    def named(self: Any, *args: Any, **options: Any) -> Any:
         """Megatron asserts that gradients are of CUDA's types."""
         words = [a.replace("torch.cuda.", "torch.") if isinstance(a, str) else a for a in args]
-        name = plain(self, *words, **told)
+        name = plain(self, *words, **options)
         if not isinstance(name, str):
             return name
         return name.replace("torch.cuda.", "torch.").replace("torch.", "torch.cuda.")
@@ -83,9 +83,9 @@ def _itself(self: Any, *_: Any, **__: Any) -> Any:
 def _with(function: Callable[..., Any], **always: Any) -> Callable[..., Any]:
     """Return a function that is always given these; None takes one away."""
 
-    def called(*args: Any, **told: Any) -> Any:
-        kept = {name: value for name, value in (told | always).items() if value is not None}
-        return function(*args, **kept)
+    def called(*args: Any, **options: Any) -> Any:
+        given = {name: value for name, value in (options | always).items() if value is not None}
+        return function(*args, **given)
 
     return called
 
@@ -143,9 +143,9 @@ def _memory() -> int:
 
 def _groups(distributed: Any) -> None:
     """Have all groups talk by gloo."""
-    told = {"backend": "gloo", "pg_options": None, "device_id": None}
+    options = {"backend": "gloo", "pg_options": None, "device_id": None}
     for name in ("init_process_group", "new_group"):
-        setattr(distributed, name, _with(getattr(distributed, name), **told))
+        setattr(distributed, name, _with(getattr(distributed, name), **options))
     distributed.barrier = _with(distributed.barrier, device_ids=None)
 
 

@@ -191,7 +191,7 @@ def _growths(trainers: StartedTrainers, places: str, *, again: bool) -> list[Che
     return [each for each in found if each.what.endswith("growth")]
 
 
-def test_times_may_be_told_at_the_end_where_they_are_true(trainers: StartedTrainers) -> None:
+def test_times_may_be_printed_at_the_end_where_they_are_true(trainers: StartedTrainers) -> None:
     """Lines that come together are no fault of their times: `ms * 1` is one."""
     true = trainers.check(LATE, MILLISECONDS)
     assert _looked_at(trainers, LATE, MILLISECONDS) == {}

@@ -103,7 +103,7 @@ def test_an_unsearched_dimension_takes_its_first_or_named_value(
     assert both["overlap"] == (True, False)
 
 
-def test_values_are_told_as_the_file_has_them(tmp_path: Path) -> None:
+def test_values_are_passed_as_the_file_has_them(tmp_path: Path) -> None:
     adapter = _read(tmp_path)
     (one, *_) = _space(adapter, overlap=True, bucket=50, kernel="plain").lattice()
     start = start_of(

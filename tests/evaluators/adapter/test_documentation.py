@@ -24,7 +24,7 @@ def test_the_example_is_a_whole_adapter(tmp_path: Path) -> None:
     assert len(example.splitlines()) <= 20
 
 
-def test_every_key_and_every_name_is_told() -> None:
+def test_every_key_and_every_name_is_documented() -> None:
     table = PAGE[PAGE.index("| key | meaning |") : PAGE.index("Unknown keys")]
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", table, flags=re.MULTILINE)
     assert {key for row in rows for key in re.findall(r"`(\w+)`", row)} == set(KEYS)

@@ -124,7 +124,7 @@ def test_nothing_but_a_fault_comes_of_nonsense(text: str) -> None:
         ("", "is no expression"),
     ],
 )
-def test_what_is_out_of_bounds_is_told_in_a_sentence(text: str, told: str) -> None:
+def test_what_is_out_of_bounds_is_refused_in_a_sentence(text: str, told: str) -> None:
     with pytest.raises(ExpressionFault, match=re.escape(told)):
         parse(text).value(NAMES)
 

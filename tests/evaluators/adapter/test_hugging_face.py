@@ -37,11 +37,11 @@ def test_strategies_come_back(name: str, tmp_path: Path) -> None:
     adapter = load_adapter(name)
     strategies = random_strategies(adapter, MODEL, FRONTIER, MANY)
     lists = []
-    for number, asked in enumerate(strategies):
+    for number, strategy in enumerate(strategies):
         folder = tmp_path / str(number)
         folder.mkdir()
         plan = StartPlan(
-            transformer=MODEL, machine=FRONTIER, strategy=asked, iterations=8, out=str(folder)
+            transformer=MODEL, machine=FRONTIER, strategy=strategy, iterations=8, out=str(folder)
         )
         start = start_of(adapter, plan)
         for file, text in start.files.items():
@@ -56,22 +56,25 @@ def test_strategies_come_back(name: str, tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     answers = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
-    for asked, told in zip(strategies, answers, strict=True):
-        assert "refused" not in told, (asked.short(), told)
-        assert _strategy(told, num_nodes=asked.num_nodes) == asked
-        assert (told["max_steps"], told["logging_steps"]) == (8, 1)
-        assert told["max_length"] in (None, MODEL.seq_length)
+    for strategy, arguments in zip(strategies, answers, strict=True):
+        assert "refused" not in arguments, (strategy.short(), arguments)
+        assert _strategy(arguments, num_nodes=strategy.num_nodes) == strategy
+        assert (arguments["max_steps"], arguments["logging_steps"]) == (8, 1)
+        assert arguments["max_length"] in (None, MODEL.seq_length)
 
 
-def _strategy(told: dict[str, Any], *, num_nodes: int) -> Strategy:
+def _strategy(arguments: dict[str, Any], *, num_nodes: int) -> Strategy:
     """Return what the Trainer would train; DeepSpeed must have been told the same."""
-    batch, accumulation = told["per_device_train_batch_size"], told["gradient_accumulation_steps"]
-    deepspeed = told["deepspeed"]
+    batch, accumulation = (
+        arguments["per_device_train_batch_size"],
+        arguments["gradient_accumulation_steps"],
+    )
+    deepspeed = arguments["deepspeed"]
     if deepspeed:
         assert deepspeed["train_micro_batch_size_per_gpu"] == batch
         assert deepspeed["gradient_accumulation_steps"] == accumulation
-        assert deepspeed["bf16"]["enabled"] == told["bf16"]
-        assert deepspeed["fp16"]["enabled"] == told["fp16"]
+        assert deepspeed["bf16"]["enabled"] == arguments["bf16"]
+        assert deepspeed["fp16"]["enabled"] == arguments["fp16"]
     return Strategy(
         tensor_parallel=1,
         pipeline_parallel=1,
@@ -79,6 +82,6 @@ def _strategy(told: dict[str, Any], *, num_nodes: int) -> Strategy:
         gradient_accumulation_steps=accumulation,
         zero_stage=deepspeed["zero_optimization"]["stage"] if deepspeed else 0,
         num_nodes=num_nodes,
-        activation_checkpointing="full" if told["gradient_checkpointing"] else "none",
-        precision="bf16" if told["bf16"] else "fp16" if told["fp16"] else "fp32",
+        activation_checkpointing="full" if arguments["gradient_checkpointing"] else "none",
+        precision="bf16" if arguments["bf16"] else "fp16" if arguments["fp16"] else "fp32",
     )

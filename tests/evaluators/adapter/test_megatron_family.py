@@ -56,18 +56,18 @@ def _of_bridge(start: TrainerStart, num_nodes: int) -> Strategy:
     """Megatron-Bridge 0.7.0, commit 067f987d: scripts/training/run_recipe.py, whose words are
     KEY=VALUE for the fields of `ConfigContainer`, in Hydra's grammar."""
     given = [word.partition("=") for word in start.words if "=" in word]
-    told = defaultdict[str, Any](
+    config = defaultdict[str, Any](
         lambda: None, {name: yaml.safe_load(value) for name, _, value in given}
     )
-    if told["ddp.use_megatron_fsdp"]:
+    if config["ddp.use_megatron_fsdp"]:
         assert start.variables["CUDA_DEVICE_MAX_CONNECTIONS"] != "1"  # it refuses that
-    told["model.context_parallel_size"] = told["model.context_parallel_size"] or 1
-    told["model.expert_model_parallel_size"] = 1
+    config["model.context_parallel_size"] = config["model.context_parallel_size"] or 1
+    config["model.expert_model_parallel_size"] = 1
     parts = ("tensor_model", "pipeline_model", "context")
-    cut = prod(told[f"model.{part}_parallel_size"] for part in parts)
-    told["data_parallel_size"] = num_nodes * FRONTIER.gpus_per_node // cut
-    precision = told["mixed_precision"].removesuffix("_mixed")
-    return replace(_strategy_of_recipe(told), precision=precision)
+    cut = prod(config[f"model.{part}_parallel_size"] for part in parts)
+    config["data_parallel_size"] = num_nodes * FRONTIER.gpus_per_node // cut
+    precision = config["mixed_precision"].removesuffix("_mixed")
+    return replace(_strategy_of_recipe(config), precision=precision)
 
 
 BRIDGE = "AUTOTUNE_MEGATRON_BRIDGE"
@@ -88,58 +88,58 @@ def test_strategies_return_from_validation_by_megatron_bridge(
     if not checkout:
         pytest.skip(f"{BRIDGE} names no checkout")
     adapter = load_adapter("megatron-bridge")
-    asked = random_strategies(adapter, model, FRONTIER, wanted)
+    strategies = random_strategies(adapter, model, FRONTIER, wanted)
     requests = []
-    for strategy in asked:
+    for strategy in strategies:
         plan = StartPlan(transformer=model, machine=FRONTIER, strategy=strategy, iterations=8)
         start = start_of(adapter, plan)
         ranks = strategy.world_size(FRONTIER.gpus_per_node)
         words, variables = start.words[2:], start.variables
         requests.append({"words": words, "variables": variables, "world_size": ranks})
     answered = answers_of_bridge(checkout, requests)
-    for strategy, told in zip(asked, answered, strict=True):
-        assert "error" not in told, (strategy.short(), told["error"])
-        assert _strategy_of_recipe(told) == strategy
+    for strategy, config in zip(strategies, answered, strict=True):
+        assert "error" not in config, (strategy.short(), config["error"])
+        assert _strategy_of_recipe(config) == strategy
         replicas = strategy.data_parallel(FRONTIER.gpus_per_node) * strategy.context_parallel
         gathered = replicas > 1 and strategy.zero_stage > 0
-        assert told["ddp.overlap_grad_reduce"] is (replicas > 1)
-        assert told["ddp.overlap_param_gather"] is gathered
-        assert told["optimizer.overlap_param_gather"] is gathered
-        assert bool(told["model.overlap_p2p_comm"]) is (strategy.virtual_stages > 1)
-        assert told["train.manual_gc"]
-        assert told["model.cross_entropy_loss_fusion"]
-        assert told["model.cross_entropy_fusion_impl"] == "native"
-        assert {name: told[name] for name in _fusions(model)} == _fusions(model)
-        assert {name: told[name] for name in _shape_of_recipe(model)} == _shape_of_recipe(model)
-        layers = layers_of_arguments(_layers_of_recipe(told))
+        assert config["ddp.overlap_grad_reduce"] is (replicas > 1)
+        assert config["ddp.overlap_param_gather"] is gathered
+        assert config["optimizer.overlap_param_gather"] is gathered
+        assert bool(config["model.overlap_p2p_comm"]) is (strategy.virtual_stages > 1)
+        assert config["train.manual_gc"]
+        assert config["model.cross_entropy_loss_fusion"]
+        assert config["model.cross_entropy_fusion_impl"] == "native"
+        assert {name: config[name] for name in _fusions(model)} == _fusions(model)
+        assert {name: config[name] for name in _shape_of_recipe(model)} == _shape_of_recipe(model)
+        layers = layers_of_arguments(_layers_of_recipe(config))
         assert layers == {name: getattr(model, name) for name in layers}
 
 
-def _strategy_of_recipe(told: Mapping[str, Any]) -> Strategy:
+def _strategy_of_recipe(config: Mapping[str, Any]) -> Strategy:
     """Return what Megatron-Bridge would train with its configuration."""
-    zero = int(told["ddp.use_distributed_optimizer"])
-    assert told["optimizer.use_distributed_optimizer"] == told["ddp.use_distributed_optimizer"]
-    if told["ddp.use_megatron_fsdp"]:
-        zero = SHARDED[told["ddp.data_parallel_sharding_strategy"]]
-    tensor, pipeline = (told[f"model.{n}_model_parallel_size"] for n in ("tensor", "pipeline"))
-    context = told["model.context_parallel_size"]
-    ranks = tensor * pipeline * context * told["data_parallel_size"]
-    batch = told["train.micro_batch_size"] * told["data_parallel_size"]
+    zero = int(config["ddp.use_distributed_optimizer"])
+    assert config["optimizer.use_distributed_optimizer"] == config["ddp.use_distributed_optimizer"]
+    if config["ddp.use_megatron_fsdp"]:
+        zero = SHARDED[config["ddp.data_parallel_sharding_strategy"]]
+    tensor, pipeline = (config[f"model.{n}_model_parallel_size"] for n in ("tensor", "pipeline"))
+    context = config["model.context_parallel_size"]
+    ranks = tensor * pipeline * context * config["data_parallel_size"]
+    batch = config["train.micro_batch_size"] * config["data_parallel_size"]
     return Strategy(
         tensor_parallel=tensor,
         pipeline_parallel=pipeline,
-        micro_batch_size=told["train.micro_batch_size"],
-        gradient_accumulation_steps=told["train.global_batch_size"] // batch,
+        micro_batch_size=config["train.micro_batch_size"],
+        gradient_accumulation_steps=config["train.global_batch_size"] // batch,
         zero_stage=zero,
         num_nodes=ranks // FRONTIER.gpus_per_node,
-        activation_checkpointing=recomputed({n: told[f"model.{n}"] for n in RECOMPUTATION}),
-        sequence_parallel=told["model.sequence_parallel"],
-        virtual_stages=told["model.virtual_pipeline_model_parallel_size"] or 1,
-        precision=precision_of({n: told[f"model.{n}"] for n in FORMAT}),
+        activation_checkpointing=recomputed({n: config[f"model.{n}"] for n in RECOMPUTATION}),
+        sequence_parallel=config["model.sequence_parallel"],
+        virtual_stages=config["model.virtual_pipeline_model_parallel_size"] or 1,
+        precision=precision_of({n: config[f"model.{n}"] for n in FORMAT}),
         context_parallel=context,
-        expert_parallel=told["model.expert_model_parallel_size"],
-        expert_tensor_parallel=told["model.expert_tensor_parallel_size"]
-        if told["model.num_moe_experts"]
+        expert_parallel=config["model.expert_model_parallel_size"],
+        expert_tensor_parallel=config["model.expert_tensor_parallel_size"]
+        if config["model.num_moe_experts"]
         else 1,
     )
 
@@ -175,17 +175,17 @@ def _fusions(model: Transformer) -> dict[str, bool]:
     return fusions | {"model.apply_rope_fusion": model.latent_attention is None or yarn}
 
 
-def _layers_of_recipe(told: Mapping[str, Any]) -> Mapping[str, Any]:
+def _layers_of_recipe(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what it says of layers, by Megatron-LM's names."""
-    of_model = {name.removeprefix("model."): value for name, value in told.items()}
+    of_model = {name.removeprefix("model."): value for name, value in config.items()}
     return of_model | {"num_experts": of_model["num_moe_experts"]}
 
 
 @pytest.mark.parametrize(("name", "back"), [("megatron-bridge", _of_bridge)])
 def test_strategies_come_back(name: str, back: Callable[[TrainerStart, int], Strategy]) -> None:
     adapter = load_adapter(name)
-    for asked in random_strategies(adapter, LLAMA, FRONTIER, 50):
-        assert back(_start(adapter, asked), asked.num_nodes) == asked
+    for strategy in random_strategies(adapter, LLAMA, FRONTIER, 50):
+        assert back(_start(adapter, strategy), strategy.num_nodes) == strategy
 
 
 DEEPSPEED = {
@@ -198,16 +198,16 @@ DEEPSPEED = {
 @pytest.mark.parametrize("name", DEEPSPEED)
 def test_strategies_come_back_from_megatron_deepspeed(name: str) -> None:
     adapter = load_adapter(name)
-    for asked in random_strategies(adapter, LLAMA, FRONTIER, 50):
-        start = _start(adapter, asked)
+    for strategy in random_strategies(adapter, LLAMA, FRONTIER, 50):
+        start = _start(adapter, strategy)
         words = start.words[start.words.index("--tokenizer-type") :]
-        assert strategy_of(words, FRONTIER, num_nodes=asked.num_nodes) == asked
-        if asked.virtual_stages > 1:
+        assert strategy_of(words, FRONTIER, num_nodes=strategy.num_nodes) == strategy
+        if strategy.virtual_stages > 1:
             assert not start.files
             continue
         config = json.loads(start.files["ds_config.json"])
-        replicas = asked.data_parallel(FRONTIER.gpus_per_node)
-        by_trials = deepspeed_config(LLAMA, asked, data_parallel=replicas)
+        replicas = strategy.data_parallel(FRONTIER.gpus_per_node)
+        by_trials = deepspeed_config(LLAMA, strategy, data_parallel=replicas)
         # What is logged, and the size of buckets, are no part of the strategy; Megatron has its own
         # optimizer.
         for each in (config, by_trials):
@@ -226,10 +226,10 @@ def test_strategies_return_from_validation_by_megatron_deepspeed(name: str, tmp_
     adapter = load_adapter(name)
     strategies = random_strategies(adapter, LLAMA, FRONTIER, 200)
     plans = [
-        StartPlan(transformer=LLAMA, machine=FRONTIER, strategy=asked, iterations=8)
-        for asked in strategies
+        StartPlan(transformer=LLAMA, machine=FRONTIER, strategy=strategy, iterations=8)
+        for strategy in strategies
     ]
-    twins = (two_accumulations(LLAMA, FRONTIER, asked) for asked in strategies)
+    twins = (two_accumulations(LLAMA, FRONTIER, strategy) for strategy in strategies)
     plans += [plan for plan in twins if plan is not None]
     requests = []
     for number, plan in enumerate(plans):
@@ -246,8 +246,8 @@ def test_strategies_return_from_validation_by_megatron_deepspeed(name: str, tmp_
             }
         )
     for plan, args in zip(plans, answers(checkout, requests), strict=True):
-        asked = plan.strategy
-        assert "error" not in args, (asked.short(), args["error"])
+        strategy = plan.strategy
+        assert "error" not in args, (strategy.short(), args["error"])
         assert not plan.first_accumulation or args["batches"] == batches_of(plan)
         batch = args["micro_batch_size"] * args["data_parallel_size"]
         full = args["deepspeed_activation_checkpointing"]
@@ -266,4 +266,4 @@ def test_strategies_return_from_validation_by_megatron_deepspeed(name: str, tmp_
             virtual_stages=args["virtual_pipeline_model_parallel_size"] or 1,
             precision="bf16" if args["bf16"] else "fp16" if args["fp16"] else "fp32",
         )
-        assert found == asked
+        assert found == strategy

@@ -63,7 +63,7 @@ def adapter() -> Adapter:
 
 
 @pytest.fixture(scope="module")
-def asked(adapter: Adapter) -> list[tuple[Transformer, Strategy]]:
+def cases(adapter: Adapter) -> list[tuple[Transformer, Strategy]]:
     return [
         (model, strategy)
         for model, wanted in WANTED.items()
@@ -83,9 +83,9 @@ def _words(start: TrainerStart) -> list[str]:
 
 
 def test_strategies_come_back_from_the_recorded_options(
-    adapter: Adapter, asked: list[tuple[Transformer, Strategy]]
+    adapter: Adapter, cases: list[tuple[Transformer, Strategy]]
 ) -> None:
-    for model, strategy in asked:
+    for model, strategy in cases:
         args = parsed(_words(_start(adapter, model, strategy)))
         found = strategy_of_arguments(args, NODES, num_nodes=strategy.num_nodes)
         assert found == strategy
@@ -93,16 +93,16 @@ def test_strategies_come_back_from_the_recorded_options(
         layers = layers_of_arguments(args)
         assert layers == {name: getattr(model, name) for name in layers}
     names = adapter.varied.difference(adapter.own_names)
-    varied = [{getattr(strategy, name) for _, strategy in asked} for name in names]
+    varied = [{getattr(strategy, name) for _, strategy in cases} for name in names]
     assert min(map(len, varied)) > 1  # the strategies are of every kind
 
 
 @of_checkout
 def test_strategies_come_back_from_its_own_validation(
-    adapter: Adapter, asked: list[tuple[Transformer, Strategy]]
+    adapter: Adapter, cases: list[tuple[Transformer, Strategy]]
 ) -> None:
     requests = []
-    for model, strategy in asked:
+    for model, strategy in cases:
         start = _start(adapter, model, strategy)
         ranks = strategy.world_size(NODES.gpus_per_node)
         requests.append(
@@ -113,7 +113,7 @@ def test_strategies_come_back_from_its_own_validation(
                 "generation": BLACKWELL,
             }
         )
-    for (model, strategy), args in zip(asked, answers(CHECKOUT, requests), strict=True):
+    for (model, strategy), args in zip(cases, answers(CHECKOUT, requests), strict=True):
         assert "error" not in args, (model.name, strategy.short(), args["error"])
         layers = layers_of_arguments(args)
         assert layers == {name: getattr(model, name) for name in layers}
@@ -132,9 +132,9 @@ def test_strategies_come_back_from_its_own_validation(
 
 @of_checkout
 def test_two_batches_of_one_start_are_those_of_its_own_schedule(
-    adapter: Adapter, asked: list[tuple[Transformer, Strategy]]
+    adapter: Adapter, cases: list[tuple[Transformer, Strategy]]
 ) -> None:
-    plans = [two_accumulations(model, NODES, strategy) for model, strategy in asked]
+    plans = [two_accumulations(model, NODES, strategy) for model, strategy in cases]
     shared = [plan for plan in plans if plan is not None]
     requests = []
     for plan in shared:
@@ -154,7 +154,7 @@ def test_two_batches_of_one_start_are_those_of_its_own_schedule(
         assert args["batches"] == batches_of(plan)
 
 
-def test_two_batches_are_told_in_tokens(adapter: Adapter) -> None:
+def test_two_batches_are_scheduled_in_tokens(adapter: Adapter) -> None:
     strategy = replace(BASE, gradient_accumulation_steps=8)
     plan = two_accumulations(GPT, NODES, strategy)
     assert plan is not None
@@ -174,8 +174,8 @@ def test_two_batches_are_told_in_tokens(adapter: Adapter) -> None:
         log = AdapterLog(adapter.read, [parts])
         text = line.replace("global batch size:    32", f"global batch size: {batch}")
         log.take(text.format(step=step))
-        told = log.starts[0].figures.differs
-        assert told == (differs and ("global_batch_size", differs, batch))
+        found = log.starts[0].figures.differs
+        assert found == (differs and ("global_batch_size", differs, batch))
 
 
 def test_fsdp_starts_without_what_tensor_parallelism_demands(adapter: Adapter) -> None:
@@ -225,18 +225,18 @@ def test_data_parallel_waits_are_overlapped_unless_switched_off(
     assert (args["overlap_grad_reduce"], args["overlap_param_gather"]) == (reduced, gathered)
 
 
-@pytest.mark.parametrize(("told", "settings", "noticed"), [
+@pytest.mark.parametrize(("printed", "settings", "noticed"), [
     ("True", (), False),
     ("False", (), True),
     ("True", (("overlap", False),), True),
 ])  # fmt: skip
 def test_an_overlap_that_it_switched_by_itself_is_noticed(
-    adapter: Adapter, told: str, settings: tuple[tuple[str, bool], ...], noticed: bool
+    adapter: Adapter, printed: str, settings: tuple[tuple[str, bool], ...], noticed: bool
 ) -> None:
     strategy = replace(BASE, settings=settings)
     assert strategy.data_parallel(NODES.gpus_per_node) > 1
     log = AdapterLog(adapter.read, [[StartPart(names_of(adapter, GPT, NODES, strategy))]])
-    log.take(f"[start 1 rank 0 9.000000s]   overlap_grad_reduce ................ {told}")
+    log.take(f"[start 1 rank 0 9.000000s]   overlap_grad_reduce ................ {printed}")
     assert bool(log.starts[0].figures.differs) is noticed
 
 
@@ -312,7 +312,7 @@ def test_what_it_changed_by_itself_is_noticed(adapter: Adapter) -> None:
     assert _read(adapter, smaller).starts[0].figures.differs == ("global_batch_size", 32, 16)
 
 
-def test_what_it_refuses_is_told_in_its_own_words(adapter: Adapter) -> None:
+def test_a_refusal_is_reported_in_its_own_words(adapter: Adapter) -> None:
     cause = _read(adapter, (
         "[start 1 rank 3 9.000000s] Traceback (most recent call last):\n"
         "[start 1 rank 3 9.000000s] AssertionError: FSDP requires CUDA_DEVICE_MAX_CONNECTIONS > 1 "
@@ -339,12 +339,12 @@ def test_what_it_refuses_is_told_in_its_own_words(adapter: Adapter) -> None:
 )
 def test_it_trains_and_is_read(changed: dict[str, Any], adapter: Adapter, tmp_path: Path) -> None:
     first = changed.pop("first_accumulation", None)
-    asked = two_ranks(precision="bf16", **changed)
+    strategy = two_ranks(precision="bf16", **changed)
     model = replace(MODEL, gated_mlp=True)
     plan = StartPlan(
         transformer=model,
         machine=MACHINE,
-        strategy=asked,
+        strategy=strategy,
         iterations=4,
         out=str(tmp_path),
         first_accumulation=first,
@@ -353,18 +353,18 @@ def test_it_trains_and_is_read(changed: dict[str, Any], adapter: Adapter, tmp_pa
     start = start_of(adapter, plan)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    ranks = asked.world_size(MACHINE.gpus_per_node)
+    ranks = strategy.world_size(MACHINE.gpus_per_node)
     running = []
     for rank in range(ranks):
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_PORT": port}
         own = {name: str(value) for name, value in place.items()}
         module = (sys.executable, "-m", megatron_on_cpu.__name__, CHECKOUT)
-        with (tmp_path / f"{rank}.log").open("w") as told:
+        with (tmp_path / f"{rank}.log").open("w") as file:
             running.append(
                 subprocess.Popen(
                     (*module, *start.words[3:]),
                     env={**os.environ, **start.variables, **own, "MASTER_ADDR": "127.0.0.1"},
-                    stdout=told,
+                    stdout=file,
                     stderr=subprocess.STDOUT,
                 )
             )

@@ -76,7 +76,7 @@ def test_what_starts_late_ends_with_its_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("job", "told"), [({}, []), ({"SLURM_JOB_ID": "7"}, ["SLURM_JOB_ID"])])
-def test_what_a_rank_is_told_and_tells(
+def test_the_environment_and_the_output_of_a_rank(
     job: dict[str, str], told: list[str], tmp_path: Path
 ) -> None:
     """Colours are no part of what it tells; where there is no job it hears nothing of Slurm."""

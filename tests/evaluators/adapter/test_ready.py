@@ -67,7 +67,7 @@ def _plan(
 
 
 @pytest.mark.parametrize("name", READY)
-def test_a_trainer_is_told_what_its_sample_shows(name: str) -> None:
+def test_a_start_is_what_the_sample_of_its_trainer_shows(name: str) -> None:
     adapter, sample = load_adapter(name), _sample(name)
     start = start_of(adapter, _plan(sample))
     assert list(start.words) == sample["words"]
@@ -112,7 +112,7 @@ WIDE: Mapping[str, Any] = {"head_dim": 128}
         ("megatron-bridge", WIDE, {}, ["model.kv_channels=128"]),
     ],
 )  # fmt: skip
-def test_what_few_layouts_have_is_told_where_they_have_it(
+def test_options_of_few_layouts_are_set_for_those_only(
     name: str, model: Mapping[str, Any], changed: Mapping[str, Any], told: list[str]
 ) -> None:
     adapter, sample = load_adapter(name), _sample(name)
@@ -129,7 +129,7 @@ def test_what_few_layouts_have_is_told_where_they_have_it(
 
 
 @pytest.mark.parametrize("name", ["litgpt", "nanotron"])
-def test_a_trainer_that_cannot_cut_sequences_is_not_asked_to(name: str) -> None:
+def test_a_trainer_that_cannot_cut_sequences_refuses_to(name: str) -> None:
     with pytest.raises(InvalidInput, match="has no context_parallel"):
         start_of(load_adapter(name), _plan(_sample(name), context_parallel=2))
 

@@ -158,7 +158,7 @@ def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["benchmark.sh", "benchmark.sbatch"])
-def test_the_trainer_is_asked_for_what_was_measured(tmp_path: Path, file: str) -> None:
+def test_the_trainer_runs_what_was_measured(tmp_path: Path, file: str) -> None:
     """Its configuration of DeepSpeed follows from these alone, in trials and launches alike."""
     measured = trial(tmp_path / "trials" / "t", SMALL, ranks=8)
     asked = launch(

@@ -84,13 +84,13 @@ def test_megatron_is_started_as_every_rank(make_slurm: MakeCluster, tmp_path: Pa
     )
     files = artefacts(launch(MACHINE, OVER_TWO_NODES, profile))
     run(cluster, folder, files["benchmark.sbatch"])
-    told = [json.loads((checkout / f"rank-{rank}.json").read_text()) for rank in range(4)]
-    assert [t["env"]["LOCAL_RANK"] for t in told] == ["0", "1", "0", "1"]
-    assert {t["env"]["LOCAL_SIZE"] for t in told} == {"2"}
-    assert {t["env"]["WORLD_SIZE"] for t in told} == {"4"}
-    assert {t["env"]["MY_OWN"] for t in told} == {"it's mine"}
-    assert len({(t["env"]["MASTER_ADDR"], t["env"]["MASTER_PORT"]) for t in told}) == 1
-    for t in told:
+    ranks = [json.loads((checkout / f"rank-{rank}.json").read_text()) for rank in range(4)]
+    assert [t["env"]["LOCAL_RANK"] for t in ranks] == ["0", "1", "0", "1"]
+    assert {t["env"]["LOCAL_SIZE"] for t in ranks} == {"2"}
+    assert {t["env"]["WORLD_SIZE"] for t in ranks} == {"4"}
+    assert {t["env"]["MY_OWN"] for t in ranks} == {"it's mine"}
+    assert len({(t["env"]["MASTER_ADDR"], t["env"]["MASTER_PORT"]) for t in ranks}) == 1
+    for t in ranks:
         assert strategy_of(t["argv"], MACHINE, num_nodes=2) == OVER_TWO_NODES
 
 
@@ -140,8 +140,10 @@ def test_a_training_is_checked_before_its_ranks_start(
     monkeypatch.setenv("TRAIN_ITERS", "1000")
     monkeypatch.setenv("LR", "0.0003")
     run(cluster, folder, job)
-    told = [json.loads((checkout / f"rank-{rank}.json").read_text())["argv"] for rank in range(4)]
-    for argv in told:
+    commands = [
+        json.loads((checkout / f"rank-{rank}.json").read_text())["argv"] for rank in range(4)
+    ]
+    for argv in commands:
         assert argv[argv.index("--data-path") + 1] == str(tmp_path / "my data")
         assert argv[argv.index("--load") + 1] == str(tmp_path / "saved")
         assert argv[argv.index("--tensor-model-parallel-size") + 1] == "2"
@@ -160,9 +162,9 @@ def test_the_bundled_trainer_is_started_as_every_rank(
     files = artefacts(launch(ONE_GPU, strategy, profile))
     run(cluster, folder, files["benchmark.sbatch"])
     (own,) = (path for path in folder.glob("my-run-*") if path.is_dir())
-    asked = json.loads((own / "request.json").read_text()) | {"directory": str(own)}
-    assert request_from_dict(asked).strategy == strategy
-    told = sorted(line.split() for line in (own / "trial.log").read_text().splitlines())
-    assert [rank for rank, *_ in told] == ["0/2", "1/2"]
-    assert told[0][1:] == told[1][1:]
-    assert told[0][2:] == ["-m", "evaluators.trainer", "--request", "request.json"]
+    document = json.loads((own / "request.json").read_text()) | {"directory": str(own)}
+    assert request_from_dict(document).strategy == strategy
+    lines = sorted(line.split() for line in (own / "trial.log").read_text().splitlines())
+    assert [rank for rank, *_ in lines] == ["0/2", "1/2"]
+    assert lines[0][1:] == lines[1][1:]
+    assert lines[0][2:] == ["-m", "evaluators.trainer", "--request", "request.json"]

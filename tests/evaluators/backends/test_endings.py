@@ -84,7 +84,7 @@ def test_a_trial_reports_all_that_it_measured(ended: Ended) -> None:
 
 
 @everywhere
-def test_out_of_memory_is_told_from_a_crash(ended: Ended) -> None:
+def test_out_of_memory_is_not_a_crash(ended: Ended) -> None:
     outcome = ended.outcomes["oom"]
     assert outcome.status is TrialState.OOM, outcome.error
     said = {"simulated": "64 GiB", "bundled": "allocate"}

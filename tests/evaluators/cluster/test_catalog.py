@@ -28,7 +28,7 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_the_asked_profiles_are_there() -> None:
+def test_the_bundled_profiles_are_there() -> None:
     assert {"frontier", "perlmutter", "lumi-g", "polaris", "generic"} <= set(READY)
 
 
@@ -124,7 +124,7 @@ def test_what_a_file_names_is_looked_up_here(
         read_profile(path)
 
 
-def test_a_file_that_cannot_be_read_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be read: No such file"):
         read_profile(tmp_path / "nowhere.toml")
     path = write(tmp_path, "mine", '[slurm]\naccount = "a\n')

@@ -136,7 +136,7 @@ def test_what_will_not_do_is_refused_with_its_path(
     assert problems[field].reason.endswith("(in mine.toml)")
 
 
-def test_several_faults_are_told_at_once() -> None:
+def test_several_faults_are_reported_at_once() -> None:
     problems = refused(
         qos="debug", slurm={"acount": "x"}, tasks={"cpus_per_task": 0}, pilot={"nodes": "all"}
     )
@@ -155,14 +155,14 @@ def test_an_interpreter_is_a_command_a_path_or_left_open(python: str) -> None:
     assert read(python=python).python == python
 
 
-def test_a_typed_gpu_is_asked_for_by_a_directive() -> None:
+def test_a_typed_gpu_is_requested_by_a_directive() -> None:
     slurm = {"gpu_request": "none", "directives": ["--gres=gpu:a100:8"]}
     assert read(slurm=slurm).slurm == Scheduling(
         gpu_request="none", directives=("--gres=gpu:a100:8",)
     )
 
 
-def test_other_resources_are_asked_for_beside_gpus() -> None:
+def test_other_resources_are_requested_next_to_gpus() -> None:
     read_back = read(slurm={"directives": ["--gres=nvme:1,shard:2"]}).slurm
     assert (read_back.gpu_request, read_back.directives) == (
         "gpus-per-node",

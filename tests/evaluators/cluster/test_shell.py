@@ -192,7 +192,7 @@ def test_what_no_directive_can_hold_is_refused(option: str) -> None:
     ("request_", "words"),
     [("gpus-per-node", ["--gpus-per-node=8"]), ("gres", ["--gres=gpu:8"]), ("none", [])],
 )
-def test_gpus_are_asked_for_as_the_site_wants(request_: GpuRequest, words: list[str]) -> None:
+def test_gpus_are_requested_as_the_site_wants(request_: GpuRequest, words: list[str]) -> None:
     asking = ClusterProfile(name="mine", slurm=Scheduling(gpu_request=request_))
     for options in (
         sbatch_options(asking, nodes=2, gpus_per_node=8),
@@ -238,7 +238,7 @@ def test_all_that_a_profile_asks_of_sbatch() -> None:
     )
 
 
-def test_nothing_is_said_to_sbatch_that_the_profile_leaves_open() -> None:
+def test_sbatch_gets_nothing_that_the_profile_leaves_open() -> None:
     shared = ClusterProfile(name="mine", slurm=Scheduling(exclusive=False, gpu_request="none"))
     assert sbatch_options(shared, nodes=1, gpus_per_node=4) == ("--nodes=1", "--ntasks-per-node=4")
 
@@ -254,7 +254,7 @@ def test_nothing_is_said_to_sbatch_that_the_profile_leaves_open() -> None:
         (False, (), []),
     ],
 )
-def test_whole_nodes_are_asked_for_with_all_their_memory(
+def test_whole_nodes_are_requested_with_all_their_memory(
     exclusive: bool, directives: tuple[str, ...], asked: list[str]
 ) -> None:
     slurm = Scheduling(exclusive=exclusive, directives=directives)

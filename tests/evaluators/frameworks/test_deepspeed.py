@@ -29,7 +29,7 @@ def test_the_batch_identity_holds(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_only_the_asked_precision_is_enabled(name: str) -> None:
+def test_only_the_requested_precision_is_enabled(name: str) -> None:
     told = config(STRATEGIES[name])
     enabled = [key for key in ("bf16", "fp16") if told.get(key, {}).get("enabled")]
     precision = STRATEGIES[name].precision

@@ -129,7 +129,7 @@ def test_a_killed_supervisor_is_a_crash(backend: LocalBackend, tmp_path: Path) -
     until(lambda: not any(rank.is_running() for rank in ranks), "its ranks have gone")
 
 
-def test_a_full_disk_is_told(backend: LocalBackend, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(backend: LocalBackend, tmp_path: Path) -> None:
     (tmp_path / "trial.log").symlink_to("/dev/full")
     outcome = run(backend, request(tmp_path, strategy(), ranks=1))
     assert outcome.status is TrialState.LOST
@@ -140,7 +140,7 @@ def test_a_full_disk_is_told(backend: LocalBackend, tmp_path: Path) -> None:
     ("directory", "name", "cause"),
     [("trial", "trial/result.json", "Is a directory"), ("file/trial", "file", "directory")],
 )
-def test_a_folder_or_a_result_that_cannot_be_written_is_told(
+def test_an_unwritable_folder_or_result_is_reported(
     backend: LocalBackend, tmp_path: Path, directory: str, name: str, cause: str
 ) -> None:
     if name == "file":

@@ -128,7 +128,7 @@ def test_versions_are_those_of_the_interpreter_that_trains(tmp_path: Path) -> No
     assert outcome.versions["transformers"] == "4.57.1"
 
 
-def test_a_trainer_that_does_other_than_it_was_told(tmp_path: Path) -> None:
+def test_a_trainer_that_ignores_its_options_is_a_crash(tmp_path: Path) -> None:
     accumulation = "{gradient_accumulation_steps}"
     adapter = my_script(tmp_path, change=(accumulation, accumulation.replace("}", " * 2}")))
     outcome = _outcome(adapter, _request(tmp_path))

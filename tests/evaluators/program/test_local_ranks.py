@@ -46,7 +46,7 @@ def test_a_command_that_does_not_exist_is_named() -> None:
     assert (process.returncode, error) == (127, "no-such-command: No such file or directory\n")
 
 
-def test_ranks_end_whenever_they_are_asked_to() -> None:
+def test_ranks_end_whenever_they_are_signalled() -> None:
     """At moments that are spread over the start of Python, of the ranks, and their sleep."""
     processes = []
     for number in range(24):

@@ -66,7 +66,7 @@ def test_a_faulty_gpu_may_leave_the_others_waiting(tmp_path: Path) -> None:
     assert (failure.status, failure.error) == (TrialState.NODE_FAIL, fault.error)
 
 
-def test_a_trial_that_hung_is_told_by_the_last_line_of_its_log(tmp_path: Path) -> None:
+def test_the_error_of_a_hung_trial_has_the_last_line_of_its_log(tmp_path: Path) -> None:
     hung = ended(124, status=TrialState.TIMEOUT, reason="over its time limit of 60 s")
     failure = failure_of(hung, ERROR, tmp_path)
     assert failure
@@ -117,7 +117,7 @@ def test_a_job_that_could_not_be_set_up_says_why_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "words"), [(3, "exit code 3"), (None, "no exit code")])
-def test_a_silent_failure_is_told_by_its_exit_code(
+def test_a_silent_failure_is_reported_by_its_exit_code(
     code: int | None, words: str, tmp_path: Path
 ) -> None:
     failure = failure_of(ended(code), None, tmp_path)

@@ -162,7 +162,7 @@ def sampled(folder: Path, name: str, prints: str, *, lines: int) -> list[list[st
     ],
     ids=["none", "nvidia", "rocm"],
 )
-def test_a_node_whose_power_cannot_be_told_says_so_once(
+def test_a_node_without_power_figures_logs_it_once(
     tmp_path: Path, name: str, prints: str, reason: str
 ) -> None:
     tool(tmp_path, name, prints)

@@ -87,7 +87,7 @@ def test_the_cause_of_a_crash_is_the_first_rank_that_failed(tmp_path: Path, node
     assert "SIGKILL" in (outcome.error or "")
 
 
-def test_a_rank_without_memory_is_told_from_the_log(tmp_path: Path) -> None:
+def test_a_rank_without_memory_is_found_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "trial.log").write_text("[rank3]: RuntimeError: CUDA out of memory.\n")
     outcome = PROGRAM.outcome(trial(tmp_path), tmp_path, ended(1))
     assert outcome.status is TrialState.OOM

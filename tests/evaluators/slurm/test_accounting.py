@@ -47,7 +47,7 @@ def backends(accounted: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ba
     accounted.reset()
 
 
-def test_who_cancelled_a_job_is_said(backends: Backends, tmp_path: Path) -> None:
+def test_the_error_names_who_cancelled_a_job(backends: Backends, tmp_path: Path) -> None:
     """Accounting knows of it some two seconds later, so it is asked only then."""
     once = replace(
         PROFILE, polling=replace(PROFILE.polling, settle_s=4.0), retries=Retries(attempts=1)

@@ -17,7 +17,7 @@ from evaluators.slurm.attempt_files import (
 )
 
 
-def test_nothing_is_told_by_no_folder(tmp_path: Path) -> None:
+def test_without_a_folder_nothing_is_known(tmp_path: Path) -> None:
     assert read_attempt_files(tmp_path / "none") == AttemptFiles()
     assert read_attempt_files(tmp_path) == AttemptFiles()
 

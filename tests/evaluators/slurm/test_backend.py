@@ -27,7 +27,7 @@ from tests.patience import until
 pytestmark = pytest.mark.xdist_group("slurm")
 
 
-def test_odd_endings_are_told_apart(backends: Backends, tmp_path: Path) -> None:
+def test_odd_endings_are_distinguished(backends: Backends, tmp_path: Path) -> None:
     """Each with its own few lines; all at the same time."""
     lines = {
         "cut": "echo 0.2 >result; : >result",

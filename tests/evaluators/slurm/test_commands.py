@@ -55,7 +55,7 @@ def command_lines() -> list[list[str]]:
     return [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
 
 
-def test_no_command_on_the_path_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_missing_from_the_path_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(SlurmUnavailable, match="there is no squeue on the PATH"):
         Slurm().squeue()
@@ -82,7 +82,7 @@ def test_a_job_is_submitted_seen_and_ended(slurm: Cluster, tmp_path: Path) -> No
 
 @on_slurm
 @pytest.mark.usefixtures("slurm")
-def test_a_refusal_is_told_in_slurms_words(tmp_path: Path) -> None:
+def test_a_refusal_is_reported_in_slurms_words(tmp_path: Path) -> None:
     with pytest.raises(SlurmRefused) as refused:
         Slurm().sbatch(script(tmp_path, "--partition=nowhere"))
     assert str(refused.value) == (
@@ -136,7 +136,7 @@ def test_a_controller_that_hangs_is_given_up(slurm: Cluster) -> None:
 
 
 @on_slurm
-def test_a_controller_that_is_down_is_told_from_a_refusal(slurm: Cluster, tmp_path: Path) -> None:
+def test_a_controller_that_is_down_is_not_a_refusal(slurm: Cluster, tmp_path: Path) -> None:
     slurm.stop_controller()
     for call in (Slurm(limit_s=2).squeue, lambda: Slurm(limit_s=2).sbatch(script(tmp_path))):
         with pytest.raises(SlurmUnavailable):

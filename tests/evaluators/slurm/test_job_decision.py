@@ -60,7 +60,7 @@ def status(*jobs: SlurmJob, quiet_s: float | None = None, accounted: bool = True
     )
 
 
-UNASKED = JobStatus(now=NOW)
+UNKNOWN = JobStatus(now=NOW)
 
 
 def decided(files: AttemptFiles, seen: JobStatus, **others: Any) -> str:
@@ -89,7 +89,7 @@ DOWN = frozenset({"n02"})
 
 CASES = [
     # before it began
-    (NOTHING, UNASKED, "submitting: being submitted to Slurm"),
+    (NOTHING, UNKNOWN, "submitting: being submitted to Slurm"),
     (NOTHING, status(PENDING), "pending: behind jobs of higher priority (Priority)"),
     (NOTHING, status(RUNNING), "running"),
     (NOTHING, status(accounted=False), "ask accounting"),
@@ -110,7 +110,7 @@ CASES = [
         "pending: not yet looked at by Slurm (None)",
     ),
     # while it runs
-    (BEGUN, UNASKED, "running"),
+    (BEGUN, UNKNOWN, "running"),
     (BEGUN, status(RUNNING), "running"),
     (BEGUN, status(job("COMPLETING")), "completing"),
     (BEGUN, status(job("SUSPENDED")), "pending: suspended (SUSPENDED)"),
@@ -134,14 +134,14 @@ CASES = [
     (BEGUN, status(job("FAILED")), "ended: as its files say"),
     (BEGUN, status(job("COMPLETED")), "abandoned: lost"),
     # it said how it ended
-    (ended(0), UNASKED, "ended: as its files say"),
+    (ended(0), UNKNOWN, "ended: as its files say"),
     (ended(0), status(RUNNING), "ended: as its files say"),
     (ended(0), status(job("NODE_FAIL")), "ended: as its files say"),
-    (ended(124, duration_s=100), UNASKED, "ended: timeout"),
-    (ended(137, duration_s=115), UNASKED, "ended: timeout"),
+    (ended(124, duration_s=100), UNKNOWN, "ended: timeout"),
+    (ended(137, duration_s=115), UNKNOWN, "ended: timeout"),
     (ended(124), status(job("FAILED")), "ended: as its files say"),
     (ended(137), status(job("FAILED")), "ended: as its files say"),
-    (ended(1), UNASKED, "completing"),
+    (ended(1), UNKNOWN, "completing"),
     (ended(1), status(RUNNING), "completing"),
     (ended(1), status(job("COMPLETING")), "completing"),
     (ended(1), status(), "ended: as its files say"),
@@ -184,7 +184,7 @@ def test_whatever_is_seen_next_an_attempt_may_become_it() -> None:
 @pytest.mark.parametrize(
     ("files", "seen", "expected"),
     [
-        (NOTHING, UNASKED, "submitting: being submitted to Slurm"),
+        (NOTHING, UNKNOWN, "submitting: being submitted to Slurm"),
         (NOTHING, status(RUNNING), "running"),
         (NOTHING, status(accounted=False), "ended: cancelled"),
         (NOTHING, status(job("CANCELLED"), accounted=False), "ended: cancelled"),
@@ -194,8 +194,8 @@ def test_whatever_is_seen_next_an_attempt_may_become_it() -> None:
         (BEGUN, status(job("NODE_FAIL")), "ended: cancelled"),
         (BEGUN, status(job("COMPLETED")), "ended: cancelled"),
         (BEGUN, status(job("PENDING", reason="BeginTime")), "ended: cancelled"),
-        (ended(143), UNASKED, "ended: cancelled"),
-        (ended(0), UNASKED, "ended: as its files say"),
+        (ended(143), UNKNOWN, "ended: cancelled"),
+        (ended(0), UNKNOWN, "ended: as its files say"),
     ],
 )
 def test_what_becomes_of_an_attempt_that_we_end(
@@ -217,7 +217,7 @@ def test_a_job_is_waited_for_from_when_sbatch_ended() -> None:
     )
 
 
-def test_who_cancelled_it_is_said_where_accounting_knows() -> None:
+def test_the_error_names_who_cancelled_it_if_accounting_knows() -> None:
     by_hand = job("CANCELLED", cancelled_by=1234)
     decision = decide(BEGUN, status(by_hand, accounted=False), time_limit_s=LIMIT_S)
     assert isinstance(decision, AbandonAttempt)
@@ -247,7 +247,7 @@ def test_a_lost_job_held_its_nodes_no_longer_than_its_limit() -> None:
     assert decision.end.duration_s == LIMIT_S
 
 
-def test_while_accounting_is_asked_the_trial_stands_as_before() -> None:
+def test_while_accounting_is_queried_the_trial_stands_as_before() -> None:
     decision = decide(BEGUN, status(accounted=False), time_limit_s=LIMIT_S)
     assert isinstance(decision, Stay)
     assert decision.ask_accounting

@@ -105,7 +105,7 @@ def test_accounting_is_believed_about_the_dead_alone() -> None:
     assert records.status(NAME, now=NOW, accounting=True).accounted
 
 
-def test_only_a_job_of_ours_is_asked_about_when_a_node_failed() -> None:
+def test_only_jobs_of_ours_count_when_a_node_failed() -> None:
     records = watching()
     mine, other = job("NODE_FAIL", nodes="n01"), job("NODE_FAIL", name="foreign", nodes="n02")
     assert records.node_failures([mine, other]) == {NAME: "n01"}
@@ -132,7 +132,7 @@ def test_an_older_job_of_a_cancelled_name_ends_only_if_ours() -> None:
     assert records.to_cancel([older], now=NOW + 1) == ["7"]
 
 
-def test_a_job_is_told_again_only_after_a_while() -> None:
+def test_a_job_is_signalled_again_only_after_a_while() -> None:
     records = watching()
     records.cancel(NAME, at=NOW)
     records.note_signalled(["7"], now=NOW)
@@ -161,7 +161,7 @@ def test_a_cancelled_name_whose_job_is_being_submitted_stays_so() -> None:
     assert records.cancels
 
 
-def test_accounting_is_asked_again_only_after_a_while() -> None:
+def test_accounting_is_queried_again_only_after_a_while() -> None:
     records = watching()
     assert records.ask_about(NAME, LOOK_UP, unless_since=NOW)
     assert not records.ask_about(NAME, LOOK_UP, unless_since=NOW), "it is due"

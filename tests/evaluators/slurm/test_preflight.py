@@ -40,7 +40,7 @@ def at(partition: str) -> ClusterProfile:
 
 
 @pytest.mark.usefixtures("slurm")
-def test_a_profile_that_fits_is_told_nothing() -> None:
+def test_a_profile_that_fits_has_no_findings() -> None:
     assert problems() == []
     assert problems(at("")) == []
     assert problems(at("short,batch"), nodes=8) == []
@@ -124,7 +124,7 @@ function slurm_job_modify() return slurm.SUCCESS end
 """
 
 
-def test_what_a_site_demands_of_a_job_is_said(make_slurm: MakeCluster) -> None:
+def test_what_a_site_demands_of_a_job_is_reported(make_slurm: MakeCluster) -> None:
     make_slurm(nodes=2, gpus=0, job_submit=SITE)
     bare = replace(READY, slurm=Scheduling(exclusive=False, gpu_request="none"))
 
@@ -186,7 +186,7 @@ def test_partitions_that_run_no_trial_are_named(make_slurm: MakeCluster) -> None
     assert found("batch") == [], "a job waits until two of four nodes are back"
 
 
-def test_a_holding_job_that_is_too_long_is_said_in_hours(make_slurm: MakeCluster) -> None:
+def test_a_holding_job_that_is_too_long_is_reported_in_hours(make_slurm: MakeCluster) -> None:
     make_slurm(nodes=1, gpus=0, partitions=CLOSED)
     profile = replace(READY, slurm=Scheduling(partition="batch", gpu_request="none"))
     holding = JobShape(nodes=1, time_limit_s=7200.0, holds=True)

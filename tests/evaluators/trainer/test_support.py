@@ -80,7 +80,7 @@ def test_the_ready_space_of_experts_on_this_machine() -> None:
     assert {s.expert_tensor_parallel == s.tensor_parallel for s in legal} == {True}
 
 
-def test_it_is_told_without_torch() -> None:
+def test_it_is_known_without_torch() -> None:
     imports = (
         "import sys; import evaluators.trainer, evaluators.local, evaluators.trainer.supervisor; "
         "print(sorted({'torch', 'deepspeed'} & set(sys.modules)))"

@@ -33,7 +33,7 @@ def authenticator(app: FastAPI) -> Authenticator:
     return found
 
 
-def test_the_token_lets_in_and_who_has_none_is_told_where_it_is(
+def test_the_token_lets_in_and_a_refusal_names_its_place(
     app: FastAPI, stranger: TestClient
 ) -> None:
     answer = stranger.get(MODELS)

@@ -36,15 +36,15 @@ def test_a_created_campaign_is_found_at_its_address(client: TestClient) -> None:
     assert Campaign.model_validate(again.json()) == campaign
 
 
-def test_a_model_and_a_machine_as_shapes_are_kept_whole(client: TestClient) -> None:
+def test_a_model_and_a_machine_as_shapes_are_stored_whole(client: TestClient) -> None:
     rack = client.get("/api/v1/machines/gb300-nvl72").json()
     assert (rack["fast_domain"], rack["peaks_tflops"]["nvfp4"]) == (72, 15000)
     for name in ("deepseek-v3", "gpt-oss-20b", "nemotron-h-8b", "llama-3-8b"):
         shape = client.get(f"/api/v1/models/{name}").json()
         kinds = {"experts", "latent_attention", "mtp_layers", "window_layers", "mamba"}
         assert bool(kinds & set(shape)) is (name != "llama-3-8b")
-        asked = body(model=shape, machine=rack, nodes=64, pool_nodes=64, space={})
-        campaign = client.post(CAMPAIGNS, json=asked).json()
+        request = body(model=shape, machine=rack, nodes=64, pool_nodes=64, space={})
+        campaign = client.post(CAMPAIGNS, json=request).json()
         assert (campaign["model"], campaign["machine"]) == (shape, rack)
         listed = CampaignPage.model_validate(client.get(CAMPAIGNS).json()).items[0]
         assert as_table(listed.model) == shape
@@ -74,9 +74,9 @@ def test_a_campaign_says_what_it_started_from(client: TestClient, store: Store) 
     assert client.get(address).json()["started_from"] == [start | {"deleted": False}]
     client.post(f"{CAMPAIGNS}/{first.id}/cancel")
     assert client.delete(f"{CAMPAIGNS}/{first.id}").is_success
-    told = client.get(address).json()
-    assert told["started_from"] == [start | {"deleted": True}]
-    assert told["start_worth"] == {"trials": 2, "error_without": 0.5, "error_with": 0.1}
+    document = client.get(address).json()
+    assert document["started_from"] == [start | {"deleted": True}]
+    assert document["start_worth"] == {"trials": 2, "error_without": 0.5, "error_with": 0.1}
 
 
 def test_a_dry_run_counts_and_stores_nothing(client: TestClient) -> None:
@@ -261,9 +261,9 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize(("changes", "field", "told"), BAD.values(), ids=BAD)
+@pytest.mark.parametrize(("changes", "field", "text"), BAD.values(), ids=BAD)
 def test_bad_input_is_refused_with_field_value_and_reason(
-    shared_client: TestClient, changes: dict[str, Any], field: str, told: str
+    shared_client: TestClient, changes: dict[str, Any], field: str, text: str
 ) -> None:
     answer = shared_client.post(CAMPAIGNS, json=body(**changes))
     assert answer.status_code == 422, answer.text
@@ -272,15 +272,15 @@ def test_bad_input_is_refused_with_field_value_and_reason(
     assert problem["status"] == 422
     named = {error["field"]: error for error in problem["errors"]}
     assert field in named, problem["errors"]
-    assert told in str(named[field]["reason"]) + str(named[field]["valid"])
+    assert text in str(named[field]["reason"]) + str(named[field]["valid"])
     assert "\n" not in problem["detail"]
     assert shared_client.get(CAMPAIGNS).json()["items"] == []
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_several_faults_are_told_at_once(shared_client: TestClient, *, dry_run: bool) -> None:
-    asked = body(model="gpt-22", machine="fronteer")
-    answer = shared_client.post(CAMPAIGNS, params={"dry_run": dry_run}, json=asked)
+def test_several_faults_are_reported_at_once(shared_client: TestClient, *, dry_run: bool) -> None:
+    request = body(model="gpt-22", machine="fronteer")
+    answer = shared_client.post(CAMPAIGNS, params={"dry_run": dry_run}, json=request)
     assert answer.status_code == 422
     assert {error["field"] for error in answer.json()["errors"]} == {"model", "machine"}
 
@@ -295,14 +295,14 @@ def test_a_request_the_checkout_cannot_train_is_refused_first(
     (sqlite_settings.profiles_dir / "mine.toml").write_text(
         f'[trainer]\nadapter = "megatron-deepspeed"\nfolder = "{tmp_path}/checkout"\n'
     )
-    asked = body(model="llama-2-7b", evaluator="slurm", slurm={"profile": "mine"})
-    answer = client.post(CAMPAIGNS, json=asked)
+    request = body(model="llama-2-7b", evaluator="slurm", slurm={"profile": "mine"})
+    answer = client.post(CAMPAIGNS, json=request)
     assert answer.status_code == 422, answer.text
     assert "this checkout has rotary positions as a list" in answer.text
     assert "6acc370a" in answer.text
 
 
-def test_a_full_disk_is_said_and_nothing_is_half_written(app: FastAPI, store: Store) -> None:
+def test_a_full_disk_is_reported_and_nothing_is_half_written(app: FastAPI, store: Store) -> None:
     """SQLite itself refuses to grow the file."""
     with entitled(app) as client:
         assert client.post(CAMPAIGNS, json=body()).status_code == 201

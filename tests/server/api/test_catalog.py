@@ -56,7 +56,7 @@ def test_every_name_of_the_catalog_can_be_read(shared_client: TestClient) -> Non
     assert shared_client.get("/api/v1/models/13B").json()["num_layers"] == 40
 
 
-def test_an_unknown_name_is_told_with_the_nearest(shared_client: TestClient) -> None:
+def test_an_unknown_name_is_refused_with_the_nearest(shared_client: TestClient) -> None:
     for path, near in (("models/gpt-176b", "gpt-175b"), ("machines/fronteer", "frontier")):
         answer = shared_client.get(f"/api/v1/{path}")
         assert answer.status_code == 404

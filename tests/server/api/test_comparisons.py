@@ -12,7 +12,7 @@ from tests.server.asking import created
 COMPARISON = "/api/v1/comparison"
 
 
-def test_campaigns_are_compared_in_the_order_asked(client: TestClient, store: Store) -> None:
+def test_campaigns_are_compared_in_the_requested_order(client: TestClient, store: Store) -> None:
     first, second = created(store, seed=1), created(store, seed=2)
     answer = client.get(COMPARISON, params={"ids": f"{second.id},{first.id},{second.id}"})
     assert answer.status_code == 200, answer.text

@@ -49,7 +49,7 @@ def test_all_that_is_offered_can_be_had(asked: tuple[TestClient, str]) -> None:
 
 
 @pytest.mark.parametrize("picture", SIGNATURES)
-def test_pictures_are_of_their_format_and_kept(asked: tuple[TestClient, str], picture: str) -> None:
+def test_pictures_are_of_their_format(asked: tuple[TestClient, str], picture: str) -> None:
     client, address = asked
     answer = client.get(f"{address}/map.{picture}?num_nodes=4")
     assert answer.is_success, answer.text

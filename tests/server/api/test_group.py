@@ -40,8 +40,8 @@ class Group:
         self.tokens: dict[str, str] = {}
         with self.store.transaction() as session:
             for name, scope in SCOPES.items():
-                asked = UserCreate.model_validate({"name": name, "scope": scope})
-                self.tokens[name] = add_user(session, asked)
+                request = UserCreate.model_validate({"name": name, "scope": scope})
+                self.tokens[name] = add_user(session, request)
         self.client = TestClient(self.app, base_url=ADDRESS, follow_redirects=False)
 
     def ask(self, user: str, method: str, path: str, **options: Any) -> Any:
@@ -75,10 +75,10 @@ def group(sqlite_settings: Settings) -> Iterator[Group]:
 def test_users_are_let_in_by_their_tokens_alone(group: Group) -> None:
     me = group.ask("sue", "GET", "/whoami").json()
     assert me == {"name": "sue", "scope": "submit", "group": True}
-    kept = token_hash(group.tokens["ann"])  # what the database keeps
+    stored = token_hash(group.tokens["ann"])  # what the database keeps
     for wrong in (
         *(group.tokens["rob"].replace("rob", "ann"), "ann", "nobody." + "x" * 43, ""),
-        *(kept, f"ann.{kept}", f"ann.{kept[:43]}"),
+        *(stored, f"ann.{stored}", f"ann.{stored[:43]}"),
     ):
         headers = {"Authorization": f"Bearer {wrong}"}
         assert group.client.get("/api/v1/whoami", headers=headers).status_code == 401
@@ -109,8 +109,8 @@ def test_each_may_do_what_the_scope_and_the_owner_allow(group: Group) -> None:
     group.made("sue")
     for user, method, path, status in ALLOWED:
         valid = {"max_trials": 99} if path.endswith("extend") else {"name": "x"}
-        asked = body() if path == "/campaigns" else valid
-        answer = group.ask(user, method, path, json=None if method == "GET" else asked)
+        request = body() if path == "/campaigns" else valid
+        answer = group.ask(user, method, path, json=None if method == "GET" else request)
         assert answer.status_code == status, (user, method, path, answer.text)
         if status == 403:
             reason = (f"{user} has the scope", "campaign 1 is sue's")
@@ -126,7 +126,7 @@ def test_a_page_for_admins_says_so_to_others(group: Group) -> None:
         assert "<table" not in answer.text
 
 
-def test_nothing_of_a_private_campaign_is_told_of_elsewhere(group: Group) -> None:
+def test_nothing_of_a_private_campaign_is_shown_elsewhere(group: Group) -> None:
     """What reads alone, `test_rights` asks of every address."""
     hidden, shown = group.made("sue", private=True, name="secret"), group.made("sue")
     for user in ("sam", "rob"):
@@ -198,8 +198,8 @@ def test_a_stream_ends_once_its_user_is_revoked(sqlite_settings: Settings, *, id
             revoke_user(session, "sue")
         if not idle:
             group.made("sam", name="after")
-        told = following.result(timeout=PATIENCE_S).text
-    assert "after" not in told
+        text = following.result(timeout=PATIENCE_S).text
+    assert "after" not in text
 
 
 def test_a_browser_signs_in_and_out(group: Group) -> None:
@@ -213,9 +213,9 @@ def test_a_browser_signs_in_and_out(group: Group) -> None:
     home = group.client.get("/")
     assert "sue" in home.text
     assert "Sign out" in home.text
-    kept = dict(group.client.cookies)
+    cookies = dict(group.client.cookies)
     assert "Sign in" in group.client.post("/leave").text
-    group.client.cookies.update(kept)
+    group.client.cookies.update(cookies)
     assert group.client.get("/").status_code == 401, "the cookie itself is worth nothing any more"
 
 
@@ -301,12 +301,12 @@ def test_the_log_names_the_user_of_each_change_and_refusal(group: Group) -> None
 def test_settings_name_ray_clusters_and_allow_adapter_files(
     sqlite_settings: Settings,
 ) -> None:
-    told = {"ray_addresses": ("10.0.0.1:6379",), "allow_adapter_files": True}
-    group = Group(sqlite_settings.model_copy(update={"group": True} | told))
+    changes = {"ray_addresses": ("10.0.0.1:6379",), "allow_adapter_files": True}
+    group = Group(sqlite_settings.model_copy(update={"group": True} | changes))
     with group.client:
         assert group.made("sue", **SENT)
-        asked = body(evaluator="ray", ray={"address": "169.254.169.254:80"})
-        answer = group.ask("sue", "POST", "/campaigns", json=asked)
+        request = body(evaluator="ray", ray={"address": "169.254.169.254:80"})
+        answer = group.ask("sue", "POST", "/campaigns", json=request)
         assert answer.status_code == 422
         known = "only to its configured Ray clusters (valid: 10.0.0.1:6379)"
         assert known in answer.json()["detail"]
@@ -336,7 +336,7 @@ ONE = {"tensor_parallel": 1, "pipeline_parallel": 1, "num_nodes": 1, "zero_stage
 
 
 def test_only_admins_send_adapter_files(group: Group) -> None:
-    for path, asked in (
+    for path, request in (
         ("/campaigns", SENT),
         ("/campaigns?dry_run=true", SENT),
         ("/plans", SENT),
@@ -345,12 +345,12 @@ def test_only_admins_send_adapter_files(group: Group) -> None:
         ("/~/fragments/memory", SUBJECT | {"strategy": ONE}),
         ("/~/fragments/scaling", SUBJECT | {"strategy": ONE}),
     ):
-        refused = group.ask("sue", "POST", path, json=asked)
+        refused = group.ask("sue", "POST", path, json=request)
         assert refused.status_code == 422, path
         [error] = refused.json()["errors"]
         assert error["field"] == "adapter", path
         assert "only admins may send an adapter's file" in error["reason"]
-        taken = group.ask("ann", "POST", path, json=asked)
+        taken = group.ask("ann", "POST", path, json=request)
         assert taken.status_code in {200, 201}, (path, taken.text)
 
 
@@ -360,20 +360,20 @@ def test_only_a_proxy_names_users_and_it_adds_them_if_allowed(
     header = "X-Forwarded-User"
     with pytest.raises(ValueError, match="group"):
         Settings(proxy_user_header=header)
-    told = sqlite_settings.model_copy(update={"group": True, "proxy_user_header": header})
+    settings = sqlite_settings.model_copy(update={"group": True, "proxy_user_header": header})
 
     def whoami(app: FastAPI, name: str, peer: str = "127.0.0.1") -> Any:
         with TestClient(app, base_url=ADDRESS, client=(peer, 1)) as client:
             return client.get("/api/v1/whoami", headers={header: name})
 
-    group = Group(told)
+    group = Group(settings)
     assert whoami(group.app, "sue").json()["name"] == "sue"
     assert whoami(group.app, "sue", peer="10.0.0.9").status_code == 401
     unknown = whoami(group.app, "eve")
     assert unknown.status_code == 401
     assert "'eve' is no user of this service" in unknown.json()["detail"]
     adding = {"proxy_new_users": "read", "proxy_addresses": ("10.0.0.9",)}
-    app = create_app(told.model_copy(update=adding), pace=QUICK)
+    app = create_app(settings.model_copy(update=adding), pace=QUICK)
     me = whoami(app, "eve@example.org", peer="10.0.0.9").json()
     assert (me["name"], me["scope"]) == ("eve@example.org", "read")
     assert whoami(app, "no name!", peer="10.0.0.9").status_code == 401

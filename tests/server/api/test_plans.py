@@ -61,8 +61,8 @@ def test_a_question_about_the_machine_uses_no_simulated_trial(
     question = {name: value for name, value in body().items() if name != "evaluator"} | real
 
     def answer() -> dict[str, Any]:
-        told: dict[str, Any] = client.post("/api/v1/plans", json=question).json()
-        return {name: value for name, value in told.items() if name != "seconds"}
+        plan: dict[str, Any] = client.post("/api/v1/plans", json=question).json()
+        return {name: value for name, value in plan.items() if name != "seconds"}
 
     before = answer()
     out_of_memory(store, created(store))
@@ -83,10 +83,10 @@ def test_predictions_rest_on_the_earlier_trials_of_the_machine(
     questions = {"predictions": about | {"strategy": strategy}, "plans": about | {"nodes": 4}}
 
     def answer(path: str, **changes: Any) -> dict[str, Any]:
-        asked = client.post(f"/api/v1/{path}", json=questions[path] | changes)
-        assert asked.status_code == 200, asked.text
-        told: dict[str, Any] = asked.json()
-        return told
+        response = client.post(f"/api/v1/{path}", json=questions[path] | changes)
+        assert response.status_code == 200, response.text
+        document: dict[str, Any] = response.json()
+        return document
 
     before = answer("predictions")
     with store.transaction() as session:
@@ -108,8 +108,8 @@ def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: S
     machine, transformer = machine_of(request.machine), transformer_of(request.model)
     space = space_of(request.space, transformer, machine, nodes=request.nodes)
     with store.session() as session:
-        kept = starting_observations(session, later.id, space, now=later.created_at)
-    start = SearchStart(alone=CampaignBelief.over(space), earlier=kept)
+        earlier = starting_observations(session, later.id, space, now=later.created_at)
+    start = SearchStart(alone=CampaignBelief.over(space), earlier=earlier)
     calibration = start.first_belief.prior()
     expected = plan(request, space, calibration)
     rates = [each.tokens_per_s for each in expected.best]
@@ -134,7 +134,7 @@ def test_the_page_has_one_figure_for_one_layout(client: TestClient, store: Store
     assert peak() != peak(fresh=True)
 
 
-def test_an_answer_is_kept_until_another_trial_has_ended(
+def test_an_answer_is_cached_until_another_trial_has_ended(
     store: Store, sqlite_settings: Settings
 ) -> None:
     plans = Plans(store, sqlite_settings, Cache())
@@ -154,7 +154,7 @@ def test_an_answer_is_kept_until_another_trial_has_ended(
         ({"space": {"num_nodes": 99}}, "space.num_nodes"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_field(
+def test_an_invalid_question_is_refused_by_field(
     shared_client: TestClient, changes: dict[str, Any], field: str
 ) -> None:
     answer = shared_client.post("/api/v1/plans", json=body(**changes))

@@ -143,7 +143,7 @@ def test_it_is_worked_out_once_until_something_happens(
         campaigns.last_event(99999)
 
 
-def test_many_who_ask_are_told_the_same(finished: tuple[FastAPI, Campaign]) -> None:
+def test_many_requests_get_the_same_answer(finished: tuple[FastAPI, Campaign]) -> None:
     app, campaign = finished
     campaigns: CampaignCache = app.state.campaigns
     event = campaigns.last_event(campaign.id)
@@ -182,7 +182,7 @@ def test_a_page_is_the_same_without_what_the_runner_wrote(
         assert len(fits) == 1
 
 
-def test_what_trials_measured_is_said_and_the_rest_predicted(
+def test_what_trials_measured_is_given_and_the_rest_predicted(
     finished: tuple[FastAPI, Campaign],
 ) -> None:
     app, campaign = finished

@@ -122,7 +122,7 @@ def test_no_cell_is_a_formula_and_a_trial_may_have_no_log(
     assert "has no log" in answer.json()["detail"]
 
 
-def test_the_log_ends_with_the_lines_asked_for(client: TestClient, at: str) -> None:
+def test_the_log_ends_with_the_requested_lines(client: TestClient, at: str) -> None:
     whole = client.get(f"{at}/1/log").text
     assert "SIMULATED" in whole
     last = client.get(f"{at}/1/log", params={"lines": 2}).text

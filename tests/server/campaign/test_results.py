@@ -120,7 +120,7 @@ def test_the_trainers_parameters_stand_next_to_the_requested() -> None:
     assert counted(None) == counted(math.inf) == (None, None)
 
 
-def test_what_a_scheduler_and_the_gpus_told_is_kept() -> None:
+def test_what_a_scheduler_and_the_gpus_reported_is_stored() -> None:
     told = outcome(job_id="4711", gpu_joules_per_token=0.25, energy_note="nvidia-smi on 2 nodes")
     result = finished_trial(WORKLOAD, STRATEGY, told, now=NOW)
     assert (result.job_id, result.gpu_joules_per_token) == ("4711", 0.25)

@@ -146,7 +146,7 @@ def trials(state: TrialState, count: int, *, after: int = 0, error: str = "same"
     return [trial(number, state, error) for number in range(after + 1, after + count + 1)]
 
 
-def asked(found: list[Trial], *, fresh: int = 1) -> str | None:
+def shared_failure(found: list[Trial], *, fresh: int = 1) -> str | None:
     """With the last `fresh` of them new."""
     return same_failure(found, fresh={t.number for t in found[-fresh:]})
 
@@ -155,22 +155,24 @@ def asked(found: list[Trial], *, fresh: int = 1) -> str | None:
     ("state", "times"), [(CRASHED, 3), (REFUSED, 3), (TrialState.TIMEOUT, 5), (TrialState.LOST, 5)]
 )
 def test_the_first_trials_all_failed_alike(state: TrialState, times: int) -> None:
-    assert asked(trials(state, times - 1)) is None
-    reason = asked(trials(state, times)) or ""
+    assert shared_failure(trials(state, times - 1)) is None
+    reason = shared_failure(trials(state, times)) or ""
     assert reason.startswith(f"all {times} trials ")
     assert reason.endswith(": same")
-    assert asked(trials(state, times + 1)) is None
-    assert asked(trials(state, 2 * times)) is not None
+    assert shared_failure(trials(state, times + 1)) is None
+    assert shared_failure(trials(state, 2 * times)) is not None
 
 
 def test_several_that_end_at_once_do_not_jump_over_the_count() -> None:
-    assert "all 5 trials" in (asked(trials(CRASHED, 5), fresh=3) or "")
-    assert asked(trials(CRASHED, 5), fresh=2) is None
+    assert "all 5 trials" in (shared_failure(trials(CRASHED, 5), fresh=3) or "")
+    assert shared_failure(trials(CRASHED, 5), fresh=2) is None
 
 
 def test_numbers_do_not_make_two_errors() -> None:
     found = [trial(n, CRASHED, f"ImportError in line {n}") for n in (1, 2, 3)]
-    assert asked(found) == "all 3 trials crashed with the same error: ImportError in line 3"
+    assert (
+        shared_failure(found) == "all 3 trials crashed with the same error: ImportError in line 3"
+    )
 
 
 @pytest.mark.parametrize("state", [OK, CANCELLED, TrialState.OOM])
@@ -181,37 +183,39 @@ def test_what_is_no_fault_pauses_nothing(state: TrialState) -> None:
 
 
 def test_another_error_or_another_end_breaks_the_row() -> None:
-    assert asked([*trials(CRASHED, 2), trial(3, CRASHED, "other")]) is None
-    assert asked([*trials(REFUSED, 2), trial(3, CRASHED, "same")]) is None
-    assert asked([*trials(REFUSED, 2), trial(3, OK), trial(4, REFUSED, "same")]) is None
+    assert shared_failure([*trials(CRASHED, 2), trial(3, CRASHED, "other")]) is None
+    assert shared_failure([*trials(REFUSED, 2), trial(3, CRASHED, "same")]) is None
+    assert shared_failure([*trials(REFUSED, 2), trial(3, OK), trial(4, REFUSED, "same")]) is None
 
 
 def test_running_and_cancelled_ones_do_not() -> None:
     found = [*trials(CRASHED, 2), trial(3, CANCELLED, "by the user"), trial(4, TrialState.PENDING)]
-    assert asked([*found, trial(5, CRASHED, "same")]) is not None
+    assert shared_failure([*found, trial(5, CRASHED, "same")]) is not None
 
 
 def test_refusals_that_alternate_are_counted_each() -> None:
     found = [trial(n, REFUSED, ("account", "partition")[n % 2]) for n in range(1, 6)]
-    assert asked(found[:4]) is None
-    assert asked(found) == "the last 3 trials were refused: partition"
+    assert shared_failure(found[:4]) is None
+    assert shared_failure(found) == "the last 3 trials were refused: partition"
 
 
 def test_a_repeated_crash_pauses_before_any_success() -> None:
     found = [trial(1, CRASHED, "other"), *trials(CRASHED, 3, after=1)]
-    assert asked(found) == "the last 3 trials crashed with the same error: same"
+    assert shared_failure(found) == "the last 3 trials crashed with the same error: same"
 
 
 @pytest.mark.parametrize("trained", [OK, TrialState.OOM])
 def test_only_faults_of_no_strategy_count_after_others_trained(trained: TrialState) -> None:
-    assert asked([trial(1, trained), *trials(CRASHED, 3, after=1)]) is None
-    said = asked([trial(1, trained), *trials(REFUSED, 3, after=1, error="Invalid account")])
-    assert said == "the last 3 trials were refused: Invalid account"
+    assert shared_failure([trial(1, trained), *trials(CRASHED, 3, after=1)]) is None
+    reason = shared_failure(
+        [trial(1, trained), *trials(REFUSED, 3, after=1, error="Invalid account")]
+    )
+    assert reason == "the last 3 trials were refused: Invalid account"
 
 
-def test_jobs_that_somebody_else_cancels_are_told() -> None:
-    said = asked([trial(1, OK), *trials(CANCELLED, 5, after=1, error="by uid 0")])
-    assert said == "the last 5 trials were cancelled from outside with the same error: by uid 0"
+def test_jobs_that_somebody_else_cancels_are_reported() -> None:
+    reason = shared_failure([trial(1, OK), *trials(CANCELLED, 5, after=1, error="by uid 0")])
+    assert reason == "the last 5 trials were cancelled from outside with the same error: by uid 0"
 
 
 def test_a_refusal_rules_out_its_layout_after_another_started() -> None:

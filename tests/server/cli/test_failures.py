@@ -117,7 +117,7 @@ def test_with_json_an_error_is_one_problem_document(
     assert [each.field for each in problem.errors] == ([field] if field else [])
 
 
-def test_all_refused_fields_are_told_at_once(autotune: Autotune) -> None:
+def test_all_refused_fields_are_reported_at_once(autotune: Autotune) -> None:
     ran = autotune("submit", "--model", "gpt-22c", "--machine", "frontir")
     assert [line.split(":")[1].strip() for line in sentences(ran)] == ["--model", "--machine"]
 

@@ -293,7 +293,7 @@ def test_what_an_address_says_of_nothing_is_left_out(service: Service, visit: Op
     )
 
 
-def test_what_all_trials_share_is_said_once_until_one_differs(
+def test_what_all_trials_share_is_shown_once_until_one_differs(
     service: Service, visit: Open
 ) -> None:
     campaign = service.campaigns.running(ok=3, space={"micro_batch_size": [1], "num_nodes": [4]})

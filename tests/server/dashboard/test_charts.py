@@ -98,7 +98,7 @@ def test_bundle_is_built_once(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-def test_no_style_or_script_of_others_is_kept() -> None:
+def test_no_style_or_script_of_others_remains() -> None:
     files = [path for path in (HERE / "static").iterdir() if path.suffix in (".js", ".css")]
     assert files
     for path in files:

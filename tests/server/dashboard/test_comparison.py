@@ -29,7 +29,7 @@ def test_campaigns_are_chosen_and_compared(service: Service, visit: Open) -> Non
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_what_cannot_be_compared_is_said(service: Service, visit: Open) -> None:
+def test_what_cannot_be_compared_is_reported(service: Service, visit: Open) -> None:
     known = service.campaigns.create()
     page = visit(f"{service.url}/campaigns/new")  # so that the context is the tests' own
     for ids, words in (

@@ -29,7 +29,7 @@ def test_the_page_answers_while_one_types(service: Service, visit: Open) -> None
     expect(answer).to_contain_text("for the training")
 
 
-def test_a_refused_question_is_said_in_its_place(
+def test_a_refused_question_is_answered_in_its_place(
     service: Service, visit: Open, faults: list[Faults]
 ) -> None:
     page = visit(f"{service.url}/plan")

@@ -30,11 +30,11 @@ def test_values_other_than_defaults_are_written_as_a_user_would() -> None:
             "budget": {"train_tokens": 300e9, "deadline": "2030-01-01T00:00:00"},
         }
     )
-    told = inputs(request)
-    baseline = told.pop("baseline")
+    values = inputs(request)
+    baseline = values.pop("baseline")
     assert "tensor_parallel=2" in baseline
     assert CampaignCreate.model_validate({**request.model_dump(), "baseline": baseline})
-    assert told == {
+    assert values == {
         "model-given": "shape",
         "model.num_layers": "4",
         "model.hidden_size": "128",
@@ -53,16 +53,16 @@ def test_values_other_than_defaults_are_written_as_a_user_would() -> None:
 
 
 def test_a_copy_keeps_its_knobs() -> None:
-    asked = {"model": "tiny", "machine": "local", "evaluator": "local"}
-    assert set(inputs(CampaignCreate.model_validate(asked))) == set(asked)
+    fields = {"model": "tiny", "machine": "local", "evaluator": "local"}
+    assert set(inputs(CampaignCreate.model_validate(fields))) == set(fields)
     own = "[knob.threads]\nvalues = [1, 2]\n"
     request = CampaignCreate.model_validate(
-        asked | {"knobs": ["overlap", "threads"], "knob_file": own}
+        fields | {"knobs": ["overlap", "threads"], "knob_file": own}
     )
-    told = inputs(request)
-    assert (told["knobs"], told["knob_file"]) == ("overlap, threads", own)
+    values = inputs(request)
+    assert (values["knobs"], values["knob_file"]) == ("overlap, threads", own)
     assert (
-        CampaignCreate.model_validate({**request.model_dump(), "knobs": told["knobs"]}) == request
+        CampaignCreate.model_validate({**request.model_dump(), "knobs": values["knobs"]}) == request
     )
 
 
@@ -72,9 +72,9 @@ def test_tables_of_a_shape_are_one_input_each() -> None:
     request = CampaignCreate.model_validate(
         {"model": shape | {"mtp_layers": 1}, "machine": "frontier", "nodes": 4}
     )
-    told = inputs(request)
-    assert told["model.experts"] == "num_experts=8 top_k=2 ffn_hidden_size=256"
-    assert told["model.mtp_layers"] == "1"
+    values = inputs(request)
+    assert values["model.experts"] == "num_experts=8 top_k=2 ffn_hidden_size=256"
+    assert values["model.mtp_layers"] == "1"
 
 
 def test_an_address_holds_what_is_to_change() -> None:

@@ -41,7 +41,7 @@ def test_queued_campaign_tells_waiting_from_running(service: Service, visit: Ope
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_ends_of_a_queue_are_told_apart(service: Service, visit: Open) -> None:
+def test_ends_of_a_queue_are_distinguished(service: Service, visit: Open) -> None:
     campaigns = service.campaigns
     campaign = campaigns.running(ok=1, evaluator="slurm", slurm={"profile": "frontier"})
     ends = [TrialState.PREEMPTED, TrialState.REFUSED, TrialState.NODE_FAIL, TrialState.LOST]

@@ -80,7 +80,7 @@ def test_failures_stand_out_from_their_lane(scheme: Scheme) -> None:
         assert contrast(colour_of(outcome, palette), palette.lane) >= 3.0, outcome
 
 
-def test_the_best_is_told_against_the_baseline() -> None:
+def test_the_best_is_compared_with_the_baseline() -> None:
     trials = [trial(1, 50.0, purpose="baseline"), trial(2, 40.0), trial(3, 100.0)]
     series = trajectory(campaign(), trials)
     assert series.baseline is not None

@@ -44,9 +44,9 @@ def test_a_campaign_ends_with_a_measured_recommendation(
     answer = client.post("/api/v1/campaigns", json=CAMPAIGN)
     assert answer.status_code == 201, answer.text
     number = answer.json()["id"]
-    kept = read(running.store, profile_of, number)
-    assert kept is not None
-    assert kept["adapter"]["name"] == "my-script"
+    profile = read(running.store, profile_of, number)
+    assert profile is not None
+    assert profile["adapter"]["name"] == "my-script"
     # What the campaign began with holds, whatever becomes of the file.
     (own.adapters_dir / "my-script.toml").unlink()
     address = f"/api/v1/campaigns/{number}"
@@ -92,13 +92,13 @@ def test_an_adapters_file_is_sent_with_the_question(
     expected = read_adapter(Path(sent.folder) / "my-script.toml")
     for name in ("my.json", "my-script.toml"):  # the service reads neither
         (Path(sent.folder) / name).unlink()
-    asked = CAMPAIGN | {"adapter": sent.model_dump()}
-    answer = client.post("/api/v1/campaigns", json=asked)
+    request = CAMPAIGN | {"adapter": sent.model_dump()}
+    answer = client.post("/api/v1/campaigns", json=request)
     assert answer.status_code == 201, answer.text
     number = answer.json()["id"]
     stored = read(running.store, profile_of, number)
-    kept = profile_from_dict(stored or {}, source="campaign")
-    assert kept.adapter == expected
+    profile = profile_from_dict(stored or {}, source="campaign")
+    assert profile.adapter == expected
     assert expected.folder == sent.folder
     assert "Trainer: my-script" in client.get(f"/campaigns/{number}").text
     form = client.get(f"/campaigns/new?like={number}")
@@ -114,17 +114,17 @@ UNUSABLE: list[tuple[dict[str, Any], str, str]] = [
     ({"folder": "here"}, "adapter.folder", "^/"),
     ({"name": "../mine"}, "adapter.name", "should match"),
 ]
-"""What is wrong with a file, the field that names it, and what is told."""
+"""What is wrong with a file, the field that names it, and what the error says."""
 
 
 def test_a_file_that_cannot_be_used_is_refused(client: TestClient, sent: AdapterFile) -> None:
-    for changes, field, told in UNUSABLE:
-        asked = CAMPAIGN | {"adapter": sent.model_dump() | changes}
-        answer = client.post("/api/v1/campaigns?dry_run=true", json=asked)
+    for changes, field, text in UNUSABLE:
+        request = CAMPAIGN | {"adapter": sent.model_dump() | changes}
+        answer = client.post("/api/v1/campaigns?dry_run=true", json=request)
         assert answer.status_code == 422
         [error] = answer.json()["errors"]
         assert error["field"] == field
-        assert told in f"{error['reason']} {error['valid']}"
+        assert text in f"{error['reason']} {error['valid']}"
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -146,26 +146,26 @@ def test_a_simulated_campaign_is_of_its_space(client: TestClient) -> None:
     assert error["reason"] == "my-script does not vary it"
 
 
-def test_what_cannot_be_asked_of_it_is_refused(client: TestClient) -> None:
-    for changes, field, told in REFUSED:
+def test_what_it_cannot_do_is_refused(client: TestClient) -> None:
+    for changes, field, text in REFUSED:
         answer = client.post("/api/v1/campaigns", json=CAMPAIGN | changes)
         assert answer.status_code == 422
         [error] = [each for each in answer.json()["errors"] if each["field"] == field]
-        assert told in error["reason"]
+        assert text in error["reason"]
 
 
 def test_the_space_has_what_the_file_mentions_and_accepts(client: TestClient) -> None:
-    asked = {key: CAMPAIGN[key] for key in ("model", "machine", "nodes", "evaluator", "adapter")}
+    question = {key: CAMPAIGN[key] for key in ("model", "machine", "nodes", "evaluator", "adapter")}
     space: dict[str, Any] = {
         "activation_checkpointing": ["none", "selective", "full"],
         "flash_attention": "auto",
     }
-    answer = client.post("/api/v1/plans", json=asked | {"space": space}).json()
+    answer = client.post("/api/v1/plans", json=question | {"space": space}).json()
     assert answer["dimensions"]["flash_attention"] == [True]
     refused = {each["rule"]: each["count"] for each in answer["refusals"]}
     assert refused["program"] > 0
     space["activation_checkpointing"] = ["none", "full"]
-    without = client.post("/api/v1/plans", json=asked | {"space": space}).json()
+    without = client.post("/api/v1/plans", json=question | {"space": space}).json()
     assert answer["legal"] == without["legal"]
 
 
@@ -186,13 +186,13 @@ def test_a_trial_that_prints_without_end_leaves_little(
     assert trial["state"] == TrialState.OK, trial
     (log,) = own.trials_dir.glob("*/attempt-*/trial.log")
     running.until(lambda: log.stat().st_size < 5_000_000)
-    told = client.get(f"{address}/trials/1/log?lines=10000").text
-    assert "[autotune left out " in told
-    assert "\0" not in told
+    log_text = client.get(f"{address}/trials/1/log?lines=10000").text
+    assert "[autotune left out " in log_text
+    assert "\0" not in log_text
 
 
 @pytest.mark.soak
-def test_power_is_kept_from_the_log_to_the_page(
+def test_power_gets_from_the_log_to_the_page(
     client: TestClient,
     running: Running,
     own: Settings,
@@ -205,8 +205,8 @@ def test_power_is_kept_from_the_log_to_the_page(
     script = own.adapters_dir / "train.py"
     script.write_text(script.read_text().replace("    work(4", "    time.sleep(5.0)\n    work(4"))
     space = {"micro_batch_size": 1, "gradient_accumulation_steps": 1, "zero_stage": 1}
-    asked = CAMPAIGN | {"space": space, "budget": {"max_trials": 1}}
-    number = client.post("/api/v1/campaigns", json=asked).json()["id"]
+    request = CAMPAIGN | {"space": space, "budget": {"max_trials": 1}}
+    number = client.post("/api/v1/campaigns", json=request).json()["id"]
     address = f"/api/v1/campaigns/{number}"
     running.until(lambda: client.get(address).json()["state"] == "done")
     trial = client.get(f"{address}/trials/1").json()

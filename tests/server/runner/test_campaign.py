@@ -110,7 +110,7 @@ def check_expectations(trials: Sequence[Trial]) -> None:
         assert trial.expected.node_hours == pytest.approx(trial.node_hours, rel=0.5)
 
 
-def test_the_users_own_layout_is_measured_first_and_told_against(running: Running) -> None:
+def test_the_users_own_layout_is_measured_first_and_compared(running: Running) -> None:
     done = running.done(**SHORT, baseline="tp=8,pp=2,mbs=1,gas=16,zero=0")
     first, *others = running.trials(done)
     assert (first.purpose, first.strategy.zero_stage) == ("baseline", 0), "not of the space"

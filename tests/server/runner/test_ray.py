@@ -132,7 +132,7 @@ def test_an_adapters_trainer_runs_on_two_nodes_and_files_return(
     assert trial.peak_memory_gib_by_rank == [0.5]
 
 
-def test_a_cluster_that_is_too_small_or_not_there_is_said(
+def test_a_cluster_that_is_too_small_or_not_there_is_reported(
     service: RayService, ray_nodes: RayNodes
 ) -> None:
     """Before anything is queued; one that may come back is waited for."""

@@ -58,7 +58,7 @@ def test_a_campaign_starts_from_those_before_it_on_its_machine(running: Running)
     assert running.campaign(first).started_from == []
 
 
-def test_what_is_kept_stays_whatever_runs_or_goes_later(running: Running) -> None:
+def test_a_stored_start_stays_whatever_runs_or_goes_later(running: Running) -> None:
     """So the next trial follows from the campaign's own rows, whichever runner asks."""
     store = running.store
     first = running.done(**FEW)

@@ -27,12 +27,12 @@ from tests.server.store.test_outcomes import screened, told
 from tests.server.store.test_trials import METRICS
 
 
-def listed(campaigns: CampaignList, **asked: object) -> list[ListedCampaign]:
+def listed(campaigns: CampaignList, **query: object) -> list[ListedCampaign]:
     """All pages of two, one after the other."""
     found: list[ListedCampaign] = []
     cursor = None
     while True:
-        page = campaigns.page(**asked, cursor=cursor, limit=2)  # type: ignore[arg-type]
+        page = campaigns.page(**query, cursor=cursor, limit=2)  # type: ignore[arg-type]
         found += page.items
         cursor = page.next
         if cursor is None:
@@ -89,8 +89,8 @@ FOUND: list[tuple[dict[str, object], list[str]]] = [
 @pytest.mark.each_database
 @pytest.mark.usefixtures("four")
 def test_it_is_sorted_and_searched_over_all_pages(store: Store) -> None:
-    for asked, found in FOUND:
-        assert [each.name for each in listed(CampaignList(store, Cache()), **asked)] == found, asked
+    for query, found in FOUND:
+        assert [each.name for each in listed(CampaignList(store, Cache()), **query)] == found, query
     for cursor in ("nonsense", "W10", "W251bGxd", "W3RydWVd", "WyJhIl0", "WzFlOTld", "é"):
         with pytest.raises(InvalidInput) as caught:
             CampaignList(store, Cache()).page(cursor=cursor)
@@ -148,9 +148,9 @@ def test_of_many_campaigns_those_of_a_page_alone_are_read(store: Store) -> None:
     CampaignList(store, Cache()).refresh()
     event.listen(CampaignRow, "load", note)
     try:
-        for asked in ({}, {"search": "campaign"}, {"sort": "-best_mfu"}):
+        for query in ({}, {"search": "campaign"}, {"sort": "-best_mfu"}):
             loaded.clear()
-            page = CampaignList(store, Cache()).page(**asked, limit=3)  # type: ignore[arg-type]
+            page = CampaignList(store, Cache()).page(**query, limit=3)  # type: ignore[arg-type]
             assert [each.id for each in page.items] == sorted(loaded, reverse=True) == [10, 9, 8]
     finally:
         event.remove(CampaignRow, "load", note)
@@ -162,10 +162,10 @@ def test_a_private_campaign_is_in_no_list_of_others(store: Store) -> None:
         campaign_row(session, mine.id).owner = "ann"
         campaign_row(session, theirs.id).owner = "bob"
     campaigns = CampaignList(store, Cache())
-    for asked in ({}, {"search": "22b"}, {"sort": "name"}):
-        assert [each.id for each in listed(campaigns, reader="ann", **asked)] == [mine.id]
-        assert listed(campaigns, reader="cat", **asked) == []
-        assert len(listed(campaigns, **asked)) == 2
+    for query in ({}, {"search": "22b"}, {"sort": "name"}):
+        assert [each.id for each in listed(campaigns, reader="ann", **query)] == [mine.id]
+        assert listed(campaigns, reader="cat", **query) == []
+        assert len(listed(campaigns, **query)) == 2
 
 
 def test_a_list_is_sorted_by_known_values_while_writes_wait(tmp_path: Path) -> None:

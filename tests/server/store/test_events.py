@@ -69,7 +69,7 @@ def test_how_a_trial_stands_is_not_written_once_it_has_ended(store: Store) -> No
         assert last_event_id(session) == before
 
 
-def test_nothing_is_announced_when_nothing_is_kept(store: Store) -> None:
+def test_nothing_is_announced_when_nothing_is_stored(store: Store) -> None:
     campaign = created(store)
     before = read(store, last_event_id)
     try:

@@ -184,7 +184,7 @@ def kept(store: Store, campaign: Campaign, observations: Sequence[EarlierObserva
         keep_start(session, campaign_row(session, campaign.id), observations)
 
 
-def test_what_a_campaign_starts_from_is_read_as_it_was_kept(store: Store) -> None:
+def test_what_a_campaign_starts_from_is_read_as_it_was_stored(store: Store) -> None:
     first, second, later = created(store), created(store, name="a second one"), created(store)
     assert later.started_from is None
     observations = [observation(first), *[observation(second, age_days=1.0)] * 2]

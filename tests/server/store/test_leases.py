@@ -36,7 +36,7 @@ def claimed(store: Store, owner: str, *, seconds: float = 60.0, limit: int = 10)
     return write(store, claim, owner, seconds=seconds, limit=limit)
 
 
-def test_the_oldest_are_claimed_first_and_no_more_than_asked_for(store: Store) -> None:
+def test_the_oldest_are_claimed_first_up_to_the_limit(store: Store) -> None:
     ids = [created(store).id for _ in range(4)]
     assert [lease.campaign_id for lease in claimed(store, "a", limit=3)] == ids[:3]
     assert [lease.campaign_id for lease in claimed(store, "b", limit=3)] == ids[3:]
@@ -52,7 +52,7 @@ def test_many_runners_share_the_campaigns_without_overlap(store: Store) -> None:
     assert sorted(found) == sorted(ids)
 
 
-def test_leases_are_renewed_together_and_lost_ones_are_told(store: Store) -> None:
+def test_leases_are_renewed_together_and_lost_ones_reported(store: Store) -> None:
     kept, lost = created(store), created(store)
     leases = claimed(store, "a", seconds=-1.0)
     claimed(store, "b", limit=2)

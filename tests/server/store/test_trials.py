@@ -137,13 +137,13 @@ def test_how_a_trial_stands_is_noted_only_where_it_is_new(store: Store) -> None:
 
 
 @pytest.mark.each_database
-def test_texts_are_kept_without_what_no_database_holds(store: Store) -> None:
+def test_texts_are_stored_without_what_no_database_holds(store: Store) -> None:
     (trial,) = with_trials(store, created(store), 1)
     texts = {"error": "a\0b\ud800c", "host": "n\0" * 300, "energy_note": "\0"}
     finish(store, trial, ended(TrialState.CRASHED, job_id="47\x0011", **texts))
-    kept = read(store, get_trial, trial.campaign_id, trial.number)
-    assert (kept.error, kept.host, kept.energy_note) == ("ab?c", "n" * 255, "")
-    assert kept.job_id == "4711"
+    stored = read(store, get_trial, trial.campaign_id, trial.number)
+    assert (stored.error, stored.host, stored.energy_note) == ("ab?c", "n" * 255, "")
+    assert stored.job_id == "4711"
 
 
 def test_a_trial_that_never_ran_keeps_its_job_and_costs_nothing(store: Store) -> None:
@@ -153,10 +153,10 @@ def test_a_trial_that_never_ran_keeps_its_job_and_costs_nothing(store: Store) ->
     with store.transaction() as session:
         note_progress(session, trial, TrialProgress(phase="waiting", reason="x", job_id="7"))
         finish_all(session, trial.campaign_id, lost)
-    kept = read(store, get_trial, trial.campaign_id, trial.number)
-    assert (kept.state, kept.error, kept.node_hours) == (TrialState.LOST, "no trace", 0.0)
-    assert (kept.job_id, kept.phase, kept.phase_reason) == ("7", None, "")
-    assert kept.finished_at == now
+    stored = read(store, get_trial, trial.campaign_id, trial.number)
+    assert (stored.state, stored.error, stored.node_hours) == (TrialState.LOST, "no trace", 0.0)
+    assert (stored.job_id, stored.phase, stored.phase_reason) == ("7", None, "")
+    assert stored.finished_at == now
 
 
 @pytest.mark.each_database

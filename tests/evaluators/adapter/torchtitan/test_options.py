@@ -104,26 +104,26 @@ def _flat(table: Mapping[str, Any], under: str = "") -> Iterator[tuple[str, Any]
             yield f"{under}{key}", value
 
 
-def _told(start: TrainerStart) -> dict[str, Any]:
+def _option_values(start: TrainerStart) -> dict[str, Any]:
     """What is set, by option: of the file, or of the arguments."""
     if start.files:
         file = ConfigFile.read("job.toml", start.files["job.toml"]).table
         return dict(_flat(file))
     words = [word for word in start.words if not word.startswith("activation-checkpoint:")]
-    told: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for word, after in zip(words, [*words[1:], "--"], strict=True):
         if word.startswith("--"):
-            told[word[2:].replace(".no-", ".")] = True if after.startswith("--") else after
-    return {name: value for name, value in told.items() if name not in {"module", "config"}}
+            values[word[2:].replace(".no-", ".")] = True if after.startswith("--") else after
+    return {name: value for name, value in values.items() if name not in {"module", "config"}}
 
 
 @pytest.mark.parametrize("version", PARSERS)
 def test_each_option_is_there_and_of_its_type(version: str, tmp_path: Path) -> None:
     options = json.loads((HERE / f"options-{version}.json").read_text())["options"]
     for _, start in _accepted(load_adapter(f"torchtitan-{version}"), tmp_path, 20):
-        told = _told(start)
-        assert set(told) <= set(options)
-        assert [name for name, value in told.items() if not _fits(value, options[name])] == []
+        values = _option_values(start)
+        assert set(values) <= set(options)
+        assert [name for name, value in values.items() if not _fits(value, options[name])] == []
 
 
 @pytest.mark.parametrize("version", PARSERS)
@@ -142,8 +142,8 @@ def test_its_own_parser_gives_every_strategy_back(version: str, tmp_path: Path) 
         capture_output=True,
     )
     parsed = [json.loads(line) for line in out.read_text().splitlines()]
-    assert [told["refused"] for told in parsed if "refused" in told] == []
-    assert [_strategy(told) for told in parsed] == [strategy for strategy, _ in starts]
+    assert [config["refused"] for config in parsed if "refused" in config] == []
+    assert [_strategy(config) for config in parsed] == [strategy for strategy, _ in starts]
 
 
 def _arguments(start: TrainerStart) -> list[str]:
@@ -156,9 +156,9 @@ def _arguments(start: TrainerStart) -> list[str]:
     return ["llama3_debugmodel" if word == "llama3_8b" else word for word in words]
 
 
-def _strategy(told: Mapping[str, Any]) -> Strategy:
+def _strategy(config: Mapping[str, Any]) -> Strategy:
     """Return the strategy that a configuration of torchtitan means."""
-    training, parallelism = told["training"], told["parallelism"]
+    training, parallelism = config["training"], config["parallelism"]
     replicas, shards = (parallelism[f"data_parallel_{of}_degree"] for of in ("replicate", "shard"))
     tensor, pipeline = (parallelism[f"{of}_parallel_degree"] for of in ("tensor", "pipeline"))
     micro_batch, batch = _batches(training, parallelism)
@@ -168,7 +168,7 @@ def _strategy(told: Mapping[str, Any]) -> Strategy:
         else 1
     )
     assert (parallelism["pipeline_parallel_schedule"] == "Interleaved1F1B") == (stages > 1)
-    mode = told["activation_checkpointing"]
+    mode = config["activation_checkpointing"]
     modes: Mapping[str, Any] = {"FullAC": "full", "SelectiveAC": "selective", "NoneType": "none"}
     return Strategy(
         tensor_parallel=tensor,
@@ -182,20 +182,20 @@ def _strategy(told: Mapping[str, Any]) -> Strategy:
         activation_checkpointing=modes.get(mode, mode),
         sequence_parallel=tensor > 1 and parallelism.get("enable_sequence_parallel", True),
         virtual_stages=stages,
-        precision=_precision(training["mixed_precision_param"], told["converters"]),
+        precision=_precision(training["mixed_precision_param"], config["converters"]),
         expert_parallel=parallelism["expert_parallel_degree"],
         expert_tensor_parallel=parallelism.get("expert_tensor_parallel_degree", 1),
     )
 
 
-def _precision(kept: str, converters: Sequence[str]) -> Any:
+def _precision(dtype: str, converters: Sequence[str]) -> Any:
     """Return the format of products; converters put layers over weights in 16 bits."""
     narrow = {"quantize.linear.float8": "fp8_current", "quantize.linear.mx": "mxfp8"}
     if converters:
         (converter,) = converters
-        assert kept == "bfloat16"
+        assert dtype == "bfloat16"
         return narrow[converter]
-    return {"bfloat16": "bf16", "float32": "fp32"}[kept]
+    return {"bfloat16": "bf16", "float32": "fp32"}[dtype]
 
 
 def _batches(training: Mapping[str, Any], parallelism: Mapping[str, Any]) -> tuple[int, int]:

@@ -100,7 +100,7 @@ def test_trials_say_what_their_allocation_waits_for(slurm: Cluster, tmp_path: Pa
     assert (allocation / "abandoned.json").exists(), "nobody takes it up again"
 
 
-def test_an_idle_allocation_is_given_back_and_asked_for_again(
+def test_an_idle_allocation_is_given_back_and_requested_again(
     slurm: Cluster, tmp_path: Path
 ) -> None:
     first, second = requests(tmp_path, 1, 1)

@@ -56,7 +56,7 @@ def test_a_node_has_one_trial_and_only_if_it_is_free_and_usable(
 
 
 @given(queues(), free_nodes)
-def test_nothing_that_fits_is_left_waiting_unless_nodes_are_kept(
+def test_nothing_that_fits_waits_unless_nodes_are_reserved(
     queue: list[WaitingTrial], free: set[str]
 ) -> None:
     nodes = NODES[:8]
@@ -119,7 +119,7 @@ def test_a_narrow_trial_overtakes_a_wide_one_that_does_not_fit() -> None:
     assert packing.passed_over == {"0": 2}
 
 
-def test_free_nodes_are_kept_for_a_wide_trial_often_passed_over() -> None:
+def test_free_nodes_wait_for_a_wide_trial_often_passed_over() -> None:
     often, long = WaitingTrial(name="w", width=8, passed_over=8 * MOST_PASSED_OVER), PATIENCE_S + 1
     for wide in (often, WaitingTrial(name="w", width=8, waited_s=long)):
         queue = [*waiting(2), wide]

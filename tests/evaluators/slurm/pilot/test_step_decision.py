@@ -76,7 +76,7 @@ def judged(
 
 @pytest.mark.parametrize("code", [0, 1, 137, None])
 @pytest.mark.parametrize("after", ["", TRACEBACK, CRASHED, BUSY, "iteration 3\n" * 40])
-def test_a_failed_node_is_to_blame_whatever_else_was_said(code: int | None, after: str) -> None:
+def test_a_failed_node_is_to_blame_whatever_else_was_printed(code: int | None, after: str) -> None:
     decision = judged(f"iteration 2\n{NODE_FAILED}{after}", code)
     assert isinstance(decision, AbandonAttempt)
     assert (decision.end.status, decision.end.exit_code) == (TrialState.NODE_FAIL, code)
@@ -96,7 +96,7 @@ def test_every_failed_node_is_named() -> None:
         (f"loading a module\n{AWAY}\n{BUSY}\n", "Memory required by task is not available"),
     ],
 )
-def test_a_step_that_was_never_made_is_asked_for_again(log_end: str, refusal: str) -> None:
+def test_a_step_that_was_never_made_is_requested_again(log_end: str, refusal: str) -> None:
     decision = judged(log_end)
     assert isinstance(decision, RefusedStep)
     assert decision.end.status is TrialState.LOST
@@ -112,7 +112,7 @@ def test_a_step_that_ran_after_all_fails_for_its_own_reason(after: str) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_step_of_which_no_task_was_started_is_asked_for_again(code: int) -> None:
+def test_a_step_without_a_started_task_is_requested_again(code: int) -> None:
     for log_end in (
         NEVER_LAUNCHED,
         f"loading a module\n{NEVER_LAUNCHED}",

@@ -18,7 +18,7 @@ __all__ = ["ray_nodes"]
 pytestmark = pytest.mark.xdist_group("ray")
 
 
-def test_a_machine_without_ray_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_check_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     (result,) = check_ray(None, None, machine=None, nodes=1)
     assert result.status == "fail"

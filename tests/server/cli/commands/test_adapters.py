@@ -114,7 +114,7 @@ def test_each_start_is_judged(alone: Autotune, tmp_path: Path) -> None:
     assert done.json()["matches"][0]["found"]["step"] == "1"
 
 
-def test_a_start_that_hangs_is_ended_and_told_by_its_last_line(
+def test_a_start_that_hangs_is_ended_and_shows_its_last_line(
     alone: Autotune, tmp_path: Path
 ) -> None:
     path, machine = tmp_path / "hangs.toml", tmp_path / "node.toml"

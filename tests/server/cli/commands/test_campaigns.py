@@ -28,7 +28,7 @@ from tests.serving import COMMAND, Served, environment
 
 FILES = {"benchmark.sbatch", "benchmark_rank.sh", "train.sbatch", "train_rank.sh"}
 PAGE = Path(__file__).parents[4] / "docs" / "knobs.md"
-ASKED = (*("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),)
+SUBMIT = (*("submit", "--model", "gpt-22b", "--machine", "frontier", "--nodes", "2"),)
 
 
 def submitted() -> str:
@@ -72,26 +72,26 @@ def test_show(autotune: Autotune, finished: str) -> None:
     assert all(trial["expected"]["node_hours"] > 0 for trial in trials)
     ran = autotune.done("show", finished)
     assert "confirmation" in ran.out
-    told = " ".join(ran.out.split())
+    text = " ".join(ran.out.split())
     for part in (
         "a default layout",
         "why (simulated)",
         "MWh, hosts included (predicted); the GPUs alone",
         "of a step ",
     ):
-        assert part in told
-    assert told.count(" likely to fit; about ") == told.count(" node-hours.") == len(trials)
+        assert part in text
+    assert text.count(" likely to fit; about ") == text.count(" node-hours.") == len(trials)
 
 
 def test_show_one_trial_with_its_log(autotune: Autotune, finished: str) -> None:
-    told = autotune("show", finished, "--trial", "1", "--log", "3").out
-    words = " ".join(told.split())
+    output = autotune("show", finished, "--trial", "1", "--log", "3").out
+    words = " ".join(output.split())
     assert "trial 1 of campaign" in words
     assert "chosen The baseline. Predicted " in words
     assert "peak memory" in words
     log = autotune("show", finished, "--trial", "1", "--log", "3", "--json").json()["log"].strip()
     assert log
-    assert log in told
+    assert log in output
 
 
 @pytest.mark.parametrize("command", ["ls", "show"])
@@ -127,10 +127,10 @@ def test_show_says_what_a_campaign_started_from(autotune: Autotune, finished: st
     question = ("submit", "--model", "gpt-1.4b", "--machine", "frontier", *one)
     campaign = autotune(*question, "--watch", "--json").json()["campaign"]
     assert finished in [str(start["campaign_id"]) for start in campaign["started_from"]]
-    told = autotune("show", str(campaign["id"])).out
-    assert "started from" in told
-    assert "trials of campaign" in told
-    assert "the prediction error " in told
+    output = autotune("show", str(campaign["id"])).out
+    assert "started from" in output
+    assert "trials of campaign" in output
+    assert "the prediction error " in output
     fresh = autotune(*question, "--fresh", "--json").json()
     assert fresh["request"]["fresh"] is True
 
@@ -235,10 +235,10 @@ def test_campaigns_that_ended_long_ago_are_deleted(
             change_state(session, row, CampaignState.CANCELLED)
             row.finished_at = row.created_at - timedelta(days=100)
     older = ("rm", "--older-than", "90d")
-    unasked = autotune(*older)
-    assert unasked.code == 2
-    assert f"campaign {old.id} long ago: cancelled" in unasked.err
-    assert "--yes" in unasked.err
+    unconfirmed = autotune(*older)
+    assert unconfirmed.code == 2
+    assert f"campaign {old.id} long ago: cancelled" in unconfirmed.err
+    assert "--yes" in unconfirmed.err
     assert autotune(*older, "--yes", "--json").json() == {"deleted": [old.id]}
     assert "no campaign is deleted" in autotune.done(*older).err
     assert autotune("rm", finished, *older[1:]).code == autotune("rm").code == 2
@@ -255,7 +255,7 @@ def test_lengths_of_time() -> None:
 
 def test_dry_run_submits_nothing(autotune: Autotune) -> None:
     before = numbers(autotune)
-    arguments = (*ASKED, "--tp", "8", "--max-node-hours", "20", "--dry-run")
+    arguments = (*SUBMIT, "--tp", "8", "--max-node-hours", "20", "--dry-run")
     ran = autotune.done(*arguments)
     assert "budget buys" in ran.out
     assert "left out: With TP " in ran.out
@@ -312,7 +312,7 @@ def test_knobs_are_tried_later(autotune: Autotune, service: Served) -> None:
 
 
 def test_ones_own_layout_is_read_before_anything_is_submitted(autotune: Autotune) -> None:
-    question = (*ASKED, "--dry-run", "--global-batch", "64", "--baseline")
+    question = (*SUBMIT, "--dry-run", "--global-batch", "64", "--baseline")
     megatron = "--tensor-model-parallel-size 8 --micro-batch-size 1 --recompute-activations --bf16"
     plan = autotune(*question, f"{megatron} --tp-comm-overlap", "--json").json()
     assert plan["baseline"]["strategy"]["activation_checkpointing"] == "selective"

@@ -95,8 +95,8 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     assert "not calibrated" in line(ran, "rests on")
     rows = ran.out[ran.out.index("80 % interval") :].splitlines()[1:6]
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4", "5"]
-    told, _, commands = ran.out.partition("commands for the first rows:\n")
-    assert max(map(len, told.splitlines())) <= 100
+    table, _, commands = ran.out.partition("commands for the first rows:\n")
+    assert max(map(len, table.splitlines())) <= 100
     assert len(commands.splitlines()) == 3
     assert "fix it with --global-batch" in ran.out
     fixed = alone(*SWEEP, "--global-batch", "80", "--top", "5")
@@ -166,9 +166,9 @@ def test_a_sweep_counts_what_each_rule_removes(alone: Autotune) -> None:
 def test_a_sweep_writes_files_that_say_nothing_was_measured(
     alone: Autotune, tmp_path: Path
 ) -> None:
-    asked = ("sweep", "--model", "qwen3-8b", "--machine", "dgx-h100", "--global-batch", "64")
+    command = ("sweep", "--model", "qwen3-8b", "--machine", "dgx-h100", "--global-batch", "64")
     folder = tmp_path / "run"
-    ran = alone.done(*asked, "--adapter", "megatron-lm", "--out", str(folder))
+    ran = alone.done(*command, "--adapter", "megatron-lm", "--out", str(folder))
     assert {path.name for path in folder.iterdir()} == {
         *("benchmark.sbatch", "benchmark_rank.sh", "train.sbatch", "train_rank.sh")
     }
@@ -247,7 +247,7 @@ def test_a_space_and_a_campaign_omit_what_the_trainer_cannot_run(
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "options",
     [
         ("--model", "13B", "--seq-length", "4096", "--machine", "summit", "--nodes", "16"),
         (SHAPE[0], f"{SHAPE[1]},gated=on,tied=off", "--machine", "frontier", "--nodes", "2"),
@@ -255,10 +255,10 @@ def test_a_space_and_a_campaign_omit_what_the_trainer_cannot_run(
     ids=["V100, which has no bf16", "a shape"],
 )
 def test_the_commands_of_a_sweep_give_its_rows_again(
-    alone: Autotune, asked: tuple[str, ...]
+    alone: Autotune, options: tuple[str, ...]
 ) -> None:
-    rows = alone("sweep", *asked, "--json").json()["best"]
-    printed = alone("sweep", *asked).out.partition("commands for the first rows:\n")[2]
+    rows = alone("sweep", *options, "--json").json()["best"]
+    printed = alone("sweep", *options).out.partition("commands for the first rows:\n")[2]
     commands = [shlex.split(line) for line in printed.splitlines()]
     assert [command[:3] for command in commands] == [
         [str(rank), "autotune", "predict"] for rank in (1, 2, 3)
@@ -272,13 +272,13 @@ def test_the_commands_of_a_sweep_give_its_rows_again(
 
 def test_a_strategy_by_its_nodes_and_its_batch(alone: Autotune) -> None:
     """As a sweep is asked: GAS follows from the batch."""
-    said = ("--tp", "4", "--pp", "4", "--mbs", "1")
-    asked = ("predict", "--model", "gpt-22b", "--machine", "frontier", *said)
+    layout = ("--tp", "4", "--pp", "4", "--mbs", "1")
+    command = ("predict", "--model", "gpt-22b", "--machine", "frontier", *layout)
     both = ("--nodes", "4", "--global-batch", "64")
-    assert alone(*asked, *both, "--json").json() == alone(*ONE, "--json").json()
+    assert alone(*command, *both, "--json").json() == alone(*ONE, "--json").json()
     assert alone(*ONE, *both, "--json").json() == alone(*ONE, "--json").json()
-    assert "a multiple of 2" in refused(alone(*asked, "--nodes", "4", "--global-batch", "7"))
-    both_batches = refused(alone(*asked, *both, "--gas", "8"))
+    assert "a multiple of 2" in refused(alone(*command, "--nodes", "4", "--global-batch", "7"))
+    both_batches = refused(alone(*command, *both, "--gas", "8"))
     assert "--gas 8 makes 16 samples (got 64; valid: 16, or --gas 32)" in both_batches
     assert "--num-nodes is 4" in refused(alone(*ONE, "--nodes", "8"))
 
@@ -322,12 +322,12 @@ def test_what_a_trainer_does_not_vary_is_refused(alone: Autotune, command: str) 
     assert "nonsense: no such dimension" in unknown.err
 
 
-def test_what_a_trainer_has_fixed_need_not_be_said(alone: Autotune) -> None:
+def test_what_a_trainer_has_fixed_need_not_be_given(alone: Autotune) -> None:
     found = alone("predict", *ONE_NODE, "--adapter", "nanotron", "--zero", "0", "--json").json()
     assert found["strategy"]["activation_checkpointing"] == "none"
 
 
-def test_a_profile_is_asked_for_as_by_submit(alone: Autotune) -> None:
+def test_a_profile_is_required_as_by_submit(alone: Autotune) -> None:
     assert "the slurm evaluator needs a cluster profile" in refused(
         alone(*SWEEP, "--evaluator", "slurm")
     )
@@ -354,12 +354,12 @@ def test_a_strategy_that_does_not_fit_gets_options_that_do(alone: Autotune) -> N
 def test_a_sweep_says_what_a_campaign_would_cost_and_find(alone: Autotune) -> None:
     ran, answer = alone(*SWEEP), alone(*SWEEP, "--json").json()
     assert len(answer["best"]) == 10
-    said = line(ran, "a campaign")
-    assert f"{answer['cost']['trials']} trials" in said
-    assert f"{100 * answer['gain']['rate_gain']:.0f} % faster than row 1" in said
+    text = line(ran, "a campaign")
+    assert f"{answer['cost']['trials']} trials" in text
+    assert f"{100 * answer['gain']['rate_gain']:.0f} % faster than row 1" in text
 
 
-def test_scaling_is_told_over_nodes(alone: Autotune) -> None:
+def test_scaling_is_shown_over_nodes(alone: Autotune) -> None:
     wanted = (*ONE, "--over-nodes", "4,8,16")
     answer = alone(*wanted, "--json").json()
     assert [series["kind"] for series in answer["scaling"]] == ["strong", "weak"]

@@ -41,7 +41,7 @@ def test_a_list_says_what_a_campaign_waits_for_or_why_it_ended() -> None:
     assert second.rstrip().endswith("Budget spent")
 
 
-def test_what_is_the_same_in_all_rows_is_said_once() -> None:
+def test_what_is_the_same_in_all_rows_is_shown_once() -> None:
     first = told_trial(1, 50.0)
     other = replace(first.strategy, tensor_parallel=4)
     lines = printed(trials([first, told_trial(2, 60.0, strategy=other)]))
@@ -101,7 +101,7 @@ def test_knobs_and_the_noise_follow_the_best() -> None:
     assert lines.strip() in printed(recommendation(both), width=200)
 
 
-def test_what_runners_up_share_is_said_once() -> None:
+def test_what_runners_up_share_is_shown_once() -> None:
     layouts = (strategy(nodes=4), strategy(nodes=2), strategy(nodes=2, tp=1))
     ran = [trial(n, layout, seconds=float(n)) for n, layout in enumerate(layouts, start=1)]
     found = printed(recommendation(answer(ran)))
