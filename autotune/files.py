@@ -24,11 +24,11 @@ def write_whole(
     durable: bool = False,
     private: bool = False,
 ) -> Path:
-    """Write to a temporary file beside `path`, then rename; return `path`. Text is encoded as
+    """Write to a temporary file next to `path`, then rename; return `path`. Text is encoded as
     UTF-8.
 
     Readers see the old or the new content, never a partial one, and several writers may write one
-    file at once. A `durable` file is synchronised to disk. A `private` one is for this user alone
+    file at once. A `durable` file is synchronised to disk. A `private` one is for this user only
     (0600).
 
     Raises:

@@ -18,7 +18,7 @@ from search_spaces.machine import FP8, NARROW
 from search_spaces.transformer import MODULES, RECOMPUTED_SETS, ActivationCheckpointing
 
 Scalar: TypeAlias = int | float | bool | str
-"""A value of a dimension; a number with a fraction of one of the trainer's own alone."""
+"""A value of a dimension; a fractional number only of a trainer's own dimension."""
 
 LARGEST_WHOLE = 1_000_000
 

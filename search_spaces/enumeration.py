@@ -25,8 +25,7 @@ from search_spaces.rule import Severity
 from search_spaces.transformer import Transformer
 
 CUTTING = (*DIVIDING, *OF_EXPERTS, "num_nodes", "sequence_parallel")
-"""The dimensions that decide how GPUs are divided, and what may go with tensor parallelism
-alone."""
+"""The dimensions that decide how GPUs are divided, and what may go only with tensor parallelism."""
 BATCH = ("micro_batch_size", ACCUMULATION)
 
 COMBINED = (

@@ -1,4 +1,4 @@
-"""What layers of a transformer may have beside the attention and the dense MLP of GPT and Llama."""
+"""What a transformer's layers may have in addition to GPT's and Llama's attention and dense MLP."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ FEATURE_WORDS: Mapping[LayerFeature, str] = {
     "mamba_mlp": "Mamba layers with an MLP each",
     "mtp": "multi-token prediction",
 }
-"""What layers may have beside what GPT's and Llama's have, as sentences have it."""
+"""What layers may have in addition to GPT's and Llama's, as sentences have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class StateWidths:
             one kernel computes the activation (the two products and the result are kept), 8 where
             SiLU keeps its result, too, 10 where the other product is copied.
         bf16_gradient_bytes: of a gradient in bf16 below ZeRO 2, where it is another; 0: it is not.
-            DeepSpeed keeps 6, an fp32 copy beside the 16-bit one.
+            DeepSpeed keeps 6, an fp32 copy and the 16-bit one.
         master_bytes: of the master weight in mixed precision.
         moment_bytes: of each of the two moments.
         selective_by_operation: 1 where selective checkpointing keeps every second matrix product
@@ -213,7 +213,7 @@ def untrained(
     """Return why a program is not known to train a model, as a sentence; None where it is.
 
     Args:
-        trains: what layers may have there beside what GPT's and Llama's have.
+        trains: what layers may have there in addition to GPT's and Llama's.
     """
     lacked = [FEATURE_WORDS[each] for each in transformer.features if each not in trains]
     if not lacked:
@@ -272,7 +272,7 @@ class ProgramCapabilities:
     Attributes:
         name: as sentences have it.
         activation_checkpointing: the kinds that it has, of none, selective and full.
-        special: dimension -> the values that it has beyond those which every trainer may have
+        special: dimension -> the values that it has and not every trainer may have
             (`Dimension.special`); automatic values have no others of them.
         repeats_query_groups: whether tensor_parallel may be a multiple of the query groups, each of
             which several GPUs hold then, as in Megatron Core.
@@ -286,7 +286,7 @@ class ProgramCapabilities:
         own: dimensions that it has and others have not.
         searched: those of activation_checkpointing and sequence_parallel that are searched unless
             a choice names them, on CPUs and where layouts are named, too.
-        trains: what the layers of a model may have beside what GPT's and Llama's have.
+        trains: what the layers of a model may have in addition to GPT's and Llama's.
     """
 
     name: str

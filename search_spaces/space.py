@@ -229,8 +229,8 @@ class SearchSpace:
         return {reason: count for reason, count in counts.items() if count}
 
     def problem(self, seed: int) -> Any:
-        """Return the DeepHyper `HpProblem` over the same dimensions, sampling legal strategies
-        alone.
+        """Return the DeepHyper `HpProblem` over the same dimensions, sampling only legal
+        strategies.
 
         A fixed dimension is a constant, so that every sampled dictionary is a whole strategy.
 

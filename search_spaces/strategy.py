@@ -137,7 +137,7 @@ class Strategy:
         return replace(self, gradient_accumulation_steps=gradient_accumulation_steps)
 
     def layout_key(self) -> tuple[Any, ...]:
-        """Return what two strategies share when they differ in `gradient_accumulation_steps` alone.
+        """Return what two strategies share when they differ only in `gradient_accumulation_steps`.
 
         One trial measures a layout at two GAS values and so tells about all its twins.
         """

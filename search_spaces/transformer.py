@@ -46,7 +46,7 @@ RECOMPUTED_SETS: tuple[str, ...] = tuple(
 """Sets of parts of a layer that published runs recompute, joined by `+`."""
 
 MODULES = tuple(each for each in RECOMPUTED_SETS if "+" not in each)
-"""Parts of a layer that may be recomputed alone, as Megatron Core names them: its norms, the
+"""Parts of a layer that may be recomputed separately, as Megatron Core names them: its norms, the
 up-projections of latent attention, the experts' activation functions, whole experts with their
 router, the dense MLP."""
 
@@ -64,7 +64,7 @@ LayerFeature = Literal[
     "mamba_mlp",
     "mtp",
 ]
-"""What a model's layers may have beside the dense MLP and attention of GPT and Llama."""
+"""What a model's layers may have in addition to GPT's and Llama's dense MLP and attention."""
 
 UNLESS_DENSE = Field(exclude_if=lambda value: not value)
 """A field that a model of GPT's or Llama's layers leaves empty: its table does without it."""
@@ -371,7 +371,7 @@ class Transformer:
 
     @property
     def recurrent(self) -> Mamba | LinearAttention | None:
-        """What mixes tokens in place of attention, in some layers or beside it."""
+        """What mixes tokens in place of attention, in some layers or next to it."""
         return self.mamba or self.linear_attention
 
     @property
@@ -500,7 +500,7 @@ class Transformer:
 
     @property
     def mtp_parameters(self) -> int:
-        """Parameters of multi-token prediction, which training has beside `parameters`.
+        """Parameters of multi-token prediction, which training has in addition to `parameters`.
 
         Each of its layers has a projection `2h x h` and three norms; embedding and output layer are
         the model's own.

@@ -259,7 +259,7 @@ class Calibration:
 
     def log_limit(self, headroom_gib: float) -> float:
         """Return the logarithm of the memory limit in GiB, unusable memory included: the whole
-        device, or less if a headroom must stay free beside the peak."""
+        device, or less if a headroom must stay free above the peak."""
         whole = self.machine.memory_gib
         if not headroom_gib:
             return float(np.log(whole))

@@ -102,7 +102,7 @@ class Dominance:
 
 def needs_as_much(columns: Columns, others: Columns) -> Mask:
     """Return whether each strategy needs at least as much memory as each of `others`, by comparing
-    dimensions alone; shape (n, k)."""
+    only dimensions; shape (n, k)."""
 
     def pair(name: str) -> tuple[Array, Array]:
         one = np.broadcast_to(columns[name], len(columns))[:, np.newaxis]
@@ -126,7 +126,7 @@ def needs_as_much(columns: Columns, others: Columns) -> Mask:
     (shards, others_shards), (stage, others_stage) = pair("zero_shard_gpus"), pair("zero_stage")
     parts, others_parts = _parts(columns)[:, np.newaxis], _parts(others)
     result &= (stage == 0) | (shards * parts <= others_shards * others_parts)
-    # ZeRO 3 keeps gradients whole in a pipeline alone.
+    # ZeRO 3 keeps gradients whole only in a pipeline.
     stages, others_stages = pair("pipeline_parallel")
     whole = (others_stage == 3) & (others_stages > 1)
     result &= ~whole | (stage <= 1) | (stages > 1)

@@ -24,7 +24,7 @@ MOST_EARLIER = 150
 """Maximum number of earlier observations of a campaign: the time of a fit grows with their cube."""
 
 NOISE_SHARE = 0.14
-"""Variance of a measurement over that of the formulas' residual (`mixture.USUAL`)."""
+"""Variance of a measurement over the variance of the formulas' residual (`mixture.USUAL`)."""
 
 RELEASES = (0.10, 0.03, 0.01)
 """Assumed standard deviations of the logarithm of a strategy's time per step of a package's major,
@@ -63,7 +63,7 @@ def weight_of(versions: Mapping[str, str], *, among: Mapping[str, str], age_days
     """Return the weight in (0, 1] of a trial that ran some time ago or with other software
     versions.
 
-    Each version step, and time, adds its variance to that of a measurement, as in a random walk:
+    Each version step, and time, adds its variance to a measurement's, as in a random walk:
     the weight is one half when the change since then varies as much as a repeated measurement.
 
     Args:
@@ -182,7 +182,7 @@ class ForecastErrors:
 
     Attributes:
         trials: number of timed trials.
-        without, given: median relative error of the time, from the priors alone and given the
+        without, given: median relative error of the time, from only the priors and given the
             earlier trials.
     """
 
@@ -197,7 +197,7 @@ def forecast_errors(
     """Compare forecasts with and without earlier trials.
 
     Args:
-        earlier: fitted to the earlier trials alone.
+        earlier: fitted to only the earlier trials.
         measured: observations of the campaign's own trials.
         without: the same forecast without earlier trials.
 

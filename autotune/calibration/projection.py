@@ -27,7 +27,7 @@ core; neither is in the formulas. Half of its pairs, by SHA-256, chose the value
 within the 80 % interval, and 85 % of the others."""
 
 SPREAD_OF_A_LONGER_PIPELINE = 0.03
-"""The same per doubling of the pipeline stages. Assumed: no published runs differ in that alone.
+"""The same per doubling of the pipeline stages. Assumed: no published runs differ only in that.
 GAS + PP - 1 slots and the two end stages are exact except for how well transfers overlap and for
 waiting on the slowest of more stages."""
 

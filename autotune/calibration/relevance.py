@@ -23,11 +23,11 @@ FIRST = 12
 
 
 def relevance(given: Callable[[float], Mixture], own: Sample) -> float:
-    """Return the factor under which the earlier trials predicted a campaign's own best: that of the
-    highest joint density of its first times.
+    """Return the factor under which the earlier trials predicted a campaign's own best: the factor
+    with the highest joint density of its first times.
 
     Args:
-        given: factor -> the belief of time from the earlier trials alone, weighted by it.
+        given: factor -> the belief of time from only the earlier trials, weighted by it.
         own: times of the campaign, in the order in which they were measured.
     """
     count = min(len(own.log_value), FIRST)

@@ -1,4 +1,4 @@
-"""Effects of trainer-defined dimensions on time and memory, which are learned from trials alone."""
+"""Effects of trainer-defined dimensions on time and memory, which are learned only from trials."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ class CampaignHandle:
     def download(
         self, path: str | Path, *, rank: int = 1, trainer: TrainerName | None = None
     ) -> list[Path]:
-        """Write the files of the strategy at `rank` to a folder or a `.zip` archive: those of
+        """Write the files of the strategy at `rank` to a folder or a `.zip` archive: the files of
         `trainer`, or of the trainer that ran the trials."""
         params = {"rank": rank, "trainer": trainer}
         archive = self._transport.content(f"{self._path}/artefacts.zip", params)
@@ -364,7 +364,7 @@ def save_archive(archive: bytes, path: Path) -> list[Path]:
         return [write_whole(path, archive)]
     path.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-        # The base name alone: an entry cannot place a file outside of the folder.
+        # Only the base name: an entry cannot place a file outside of the folder.
         contents = {
             Path(entry.filename).name: opened.read(entry)
             for entry in opened.infolist()

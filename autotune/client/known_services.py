@@ -86,7 +86,7 @@ class KnownService:
             return None
 
     def write(self, path: Path) -> Path:
-        """Write the file, readable by this user alone; raises OSError."""
+        """Write the file, readable only by this user; raises OSError."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return write_whole(path, json.dumps(asdict(self)) + "\n", private=True)
 
@@ -151,7 +151,7 @@ def record_of(url: str) -> ServiceRecord | None:
 
 
 def running() -> Iterator[ServiceRecord]:
-    """Yield this user's services on this host, that of the data folder first."""
+    """Yield this user's services on this host, the data folder's first."""
     others = known_folder().glob(f"{gethostname()}-*.json")
     for path in (data_folder() / NAME, *sorted(others)):
         record = ServiceRecord.read(path)

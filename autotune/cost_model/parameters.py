@@ -91,7 +91,7 @@ class Parameters:
         unit="fraction",
         spread=0.3,
         reason="FlashAttention-2 with heads of 128 against the peak (Dao 2023, figures 4 to 6), "
-        "operations of the causal half alone counted",
+        "counting only operations of the causal half",
     )
     flash_1_efficiency: Constant = constant(
         0.28,
@@ -253,7 +253,7 @@ class Parameters:
         spread=0.3,
         of_memory=True,
         reason="stored for each attention score: softmax and dropout results and a mask "
-        "(Korthikanti et al.: 5), and what a library keeps beside them",
+        "(Korthikanti et al.: 5), and what a library adds",
     )
     unfused_score_bytes: Constant = constant(
         11.0,
@@ -268,7 +268,7 @@ class Parameters:
         spread=0.5,
         of_memory=True,
         reason="a layer while it is recomputed and differentiated against what it would store: "
-        "its gradients live beside its activations",
+        "its gradients and activations live at once",
     )
     logits_bytes: Constant = constant(
         12.0,
@@ -384,7 +384,7 @@ class Parameters:
         2.0,
         unit="bytes",
         of_memory=True,
-        reason="of a weight whose products take it in 8 bits: 2 beside which it is cast, 1 where "
+        reason="of a weight whose products take it in 8 bits: 2 where it is cast, 1 where "
         "the program gathers it in 8 bits",
     )
     gated_activation_bytes: Constant = constant(

@@ -246,7 +246,7 @@ class Strategies:
 
     @cached_property
     def of_equal_layers(self) -> bool:
-        """Whether all layers are those of GPT or Llama, and no module is recomputed alone."""
+        """Whether all layers are those of GPT or Llama, and no module is recomputed separately."""
         kinds = ("num_experts", "kv_rank", "mamba_layers", "attention_gate")
         return not self.have(*kinds, *NARROW_PEAKS, *RECOMPUTED)
 

@@ -43,7 +43,7 @@ def joules_per_token(
         timed: what the trial ran; required with `sampled`.
         sampled: energy of all GPUs per token over the iterations of `timed`, J.
         power_factor: f if nothing was sampled.
-        hosts: whether the hosts' energy counts; otherwise the GPUs' alone.
+        hosts: whether the hosts' energy counts; otherwise only the GPUs'.
 
     Returns:
         None if the machine's power figures are unknown.

@@ -27,7 +27,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 REPRESENTATIVE = 100
-"""Number of most promising layouts whose predicted cost stands for that of a campaign's trials."""
+"""Number of most promising layouts whose predicted cost stands for the cost of its trials."""
 
 
 def campaign_cost(

@@ -45,7 +45,7 @@ LEAST_CHANCE = 0.1
 predicted to fit with less than 50 %, the least likely one with 12 %."""
 
 CERTAIN = 3.0
-"""Beyond this factor below or above the limit, the formulas alone decide."""
+"""Beyond this factor below or above the limit, only the formulas decide."""
 
 
 def probably_fits(

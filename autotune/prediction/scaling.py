@@ -259,7 +259,7 @@ def _sentence(
         return f"No step could be timed: {fell}"
     least, most = points[0], points[-1]
     if least is most:
-        sentence = f"{value_words('num_nodes', least.num_nodes)} alone: nothing to compare"
+        sentence = f"Only {value_words('num_nodes', least.num_nodes)}: nothing to compare"
         return f"{sentence}; {fell}" if fell else sentence
     batch = (
         f"the same batch of {most.global_batch_size}"

@@ -103,7 +103,7 @@ class CampaignPlan(Subject):
     a campaign would start."""
     simulated: bool = False
     """Whether those are simulated trials: only where the question names the simulated evaluator.
-    All others are answered from measured trials alone."""
+    All others are answered only from measured trials."""
     obstacle: str = ""
     """Why no strategy can be tried; empty if one can."""
     remedies: list[LayoutChange] = Field(default_factory=list)

@@ -17,7 +17,7 @@ LIKELY_TO_FIT = 0.5
 """Minimum probability of fitting of a layout that is taken to fit."""
 
 SAFE_TO_FIT = 0.75
-"""Probability of fitting from which on layouts are ranked by their predicted rate alone."""
+"""Probability of fitting from which on layouts are ranked only by their predicted rate."""
 
 
 class BrokenRule(Wire):

@@ -81,7 +81,7 @@ class CampaignBelief:
 
     @cached_property
     def _given(self) -> Mapping[float, Calibration]:
-        """Factor on the weights of the earlier trials -> the calibration on them alone."""
+        """Factor on the weights of the earlier trials -> the calibration on only them."""
         return {each: self._calibrated(discounted(self.earlier, each)) for each in FACTORS}
 
     def _calibrated(self, observations: Sequence[Observation]) -> Calibration:

@@ -151,7 +151,7 @@ class TrialCost:
     def confirmation_node_hours(
         self, strategy: Strategy, *, iteration_time_s: float, gpus_per_node: int
     ) -> float:
-        """Return the node-hours of one more measurement of a strategy, at its own GAS alone."""
+        """Return the node-hours of one more measurement of a strategy, only at its own GAS."""
         lattice = Lattice.of([strategy], gpus_per_node=gpus_per_node)
         own_s = np.array([iteration_time_s])
         first_s, _ = self._probe_times_s(lattice, own_s)

@@ -33,7 +33,7 @@ HOPELESS = 0.02
 """Probability of fitting that no untried layout exceeds when a search ends in which nothing ran."""
 
 FAILURES_TO_DESPAIR = 2
-"""Trials that ran out of memory before that: no formula alone ends a search."""
+"""Trials that ran out of memory before that: a formula never ends a search by itself."""
 
 LIKELIER = 0.1
 """By so much a layout has to be likelier to fit in full than a stand-in that is not LIKELY_TO_FIT,
@@ -41,7 +41,7 @@ to run in full: with fewer replicas each holds more of what ZeRO divides."""
 
 
 class Proposer:
-    """Proposes strategies from seed and trials alone; only derived results are cached between
+    """Proposes strategies from nothing but seed and trials; only derived results are cached between
     calls.
 
     Args:
@@ -54,7 +54,7 @@ class Proposer:
         pool_nodes: nodes that trials may use at the same time; None if they suffice for every
             layout.
         method: the search. All but the calibrated one run layouts in full.
-        surrogate: of the search by DeepHyper alone.
+        surrogate: only of the search by DeepHyper.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Proposer:
         may be outside the space.
 
         Args:
-            at_own_accumulation: whether the trials measure at the strategies' own GAS alone.
+            at_own_accumulation: whether the trials measure at the strategies' own GAS only.
         """
         if not strategies:
             return []

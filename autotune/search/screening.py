@@ -108,7 +108,7 @@ def _refuse_stand_ins(request: CampaignCreate) -> None:
         ("screen_layers", request.screen_layers),
     ):
         if isinstance(value, int):
-            reason = "the calibrated search alone projects from smaller trials"
+            reason = "only the calibrated search projects from smaller trials"
             raise InvalidInput(field, value, reason, valid="off, or search calibrated")
 
 

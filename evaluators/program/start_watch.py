@@ -2,10 +2,10 @@
 
 `python start_watch.py PLAN OFFSET SECONDS`, started SECONDS after the trial, reads the log from
 byte OFFSET on, until the trial has measured enough or should be given up. It then writes a note
-beside the log and exits with the verdict; its caller ends the start. It exits with 0 once the plan
+next to the log and exits with the verdict; its caller ends the start. It exits with 0 once the plan
 is removed, which happens when the start ends.
 
-The file is copied to the attempt's folder beside the texts of the other modules that it imports:
+The file is copied to the attempt's folder with the texts of the other modules that it imports:
 it needs the standard library and Python 3.8 only.
 """
 

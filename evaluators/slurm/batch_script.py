@@ -28,7 +28,7 @@ from evaluators.trial import LOG, RESULT
 
 JOB_SCRIPT = "job.sh"
 LEASE = "lease"
-"""File beside an allocation's script: for how many seconds it is needed, counted from when the job
+"""File next to an allocation's script: for how many seconds it is needed, counted from when the job
 first reads this renewal, and the renewal's name. Clocks are not compared, since any may be set."""
 LEASE_S = 120
 """Minimum of a lease, since nodes may see a file late; and how long a new job waits for a renewal,

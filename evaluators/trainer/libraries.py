@@ -37,7 +37,7 @@ def gpu_count(
     if rocm is None:
         rocm = _torch_is_for_rocm()
     if rocm and (devices / "kfd").exists():
-        # Each GCD has a render node beside the one compute device.
+        # Each GCD has a render node next to the one compute device.
         present = len(list(devices.glob("dri/renderD*")))
     else:
         present = sum(path.name[6:].isdigit() for path in devices.glob("nvidia*"))

@@ -1,4 +1,4 @@
-"""Models, machines and ready spaces, as TOML files beside this module.
+"""Models, machines and ready spaces, as TOML files next to this module.
 
 To add one, add a file: its name without `.toml` is the name that it is chosen by.
 """

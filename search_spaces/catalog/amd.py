@@ -15,7 +15,7 @@ DRM = Path("/sys/class/drm")
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")
 VENDOR = 0x1002
 LEAST_GIB = 4.0  # a GPU with less memory of its own is a processor's
-SHARE_OF_LARGEST = 0.5  # less than this beside a larger one: a screen's
+SHARE_OF_LARGEST = 0.5  # less than this next to a larger one: a screen's
 
 _AMD_SMI = ("static", "--asic", "--vram", "--limit", "--json")
 _ROCM_SMI = ("--showproductname", "--showmeminfo", "vram", "--showmaxpower", "--json")

@@ -15,7 +15,7 @@ from search_spaces.transformer import Transformer
 def model_from_table(table: Mapping[str, Any]) -> Transformer:
     """Return a transformer from its fields; what is left out, or None, follows GPT-3.
 
-    Without a width of the dense MLP, that of an expert stands for it.
+    Without a width of the dense MLP, an expert's width stands for it.
 
     Raises:
         InvalidInputs: fields `model.…`: every wrong figure, or all that do not fit each other.
