@@ -208,7 +208,7 @@ def _await_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None
             pass
         time.sleep(0.1)
     lines = log.read_text(errors="replace").strip().splitlines()
-    raise Failed(f"the service did not start: {lines[-1] if lines else 'it said nothing'} ({log})")
+    raise Failed(f"the service did not start: {lines[-1] if lines else 'its log is empty'} ({log})")
 
 
 def _campaigns(url: str, folder: Path, *, simulated: bool) -> list[Result]:

@@ -25,30 +25,30 @@ from search_spaces.space import SearchSpace
 SEED = 1
 
 
-def main(asked: argparse.Namespace) -> None:
-    named = asked.profile
+def main(args: argparse.Namespace) -> None:
+    named = args.profile
     profile = load_profile(Path(named) if named.endswith(".toml") else named)
-    machine = read_machine(asked.machine) if asked.machine else load_machine(profile.machine)
+    machine = read_machine(args.machine) if args.machine else load_machine(profile.machine)
     space = SearchSpace.build(
-        load_model(asked.model),
+        load_model(args.model),
         machine,
-        nodes=asked.nodes,
+        nodes=args.nodes,
         choices={
             "tensor_parallel": [1, 2, 4, 8],
             "pipeline_parallel": [1, 2, 4, 8],
             "micro_batch_size": [1, 2, 4, 8],
             "zero_stage": 1,
-            "num_nodes": asked.nodes,
+            "num_nodes": args.nodes,
             "precision": "bf16",
         },
-        batch=GlobalBatch.of(asked.global_batch),
+        batch=GlobalBatch.of(args.global_batch),
     )
     evaluator = SlurmEvaluator(
         profile=profile,
         space=space,
-        directory=asked.folder,
-        mode=asked.mode,
-        num_workers=asked.at_once,
+        directory=args.folder,
+        mode=args.mode,
+        num_workers=args.at_once,
         time_limit_s=1200.0,
         seed=SEED,
     )
@@ -64,7 +64,7 @@ def main(asked: argparse.Namespace) -> None:
         n_initial_points=5,
         checkpoint_history_to_csv=False,
     )
-    results = search.search(evaluator, max_evals=asked.trials)
+    results = search.search(evaluator, max_evals=args.trials)
 
     measured = results[results["m:status"] == "ok"].astype({"objective": float})
     print(f"{len(results)} trials, {len(results) - len(measured)} failed")

@@ -56,9 +56,9 @@ class ConditionalAnswers:
 class _Answer:
     """Sends one response: JSON once it is complete, anything else as it comes."""
 
-    def __init__(self, send: Send, asked: Headers, *, without_body: bool) -> None:
+    def __init__(self, send: Send, requested: Headers, *, without_body: bool) -> None:
         self._send = send
-        self._asked = asked
+        self._requested = requested
         self._without_body = without_body
         self._start: Message | None = None
         self._body = b""
@@ -87,7 +87,7 @@ class _Answer:
         headers["ETag"] = tag
         headers.setdefault("Cache-Control", "no-cache")
         status, body = start["status"], self._body
-        if is_known(self._asked.get("if-none-match", ""), tag):
+        if is_known(self._requested.get("if-none-match", ""), tag):
             status, body = HTTPStatus.NOT_MODIFIED, b""
             del headers["content-length"], headers["content-type"]
         await self._send({**start, "status": int(status), "headers": headers.raw})

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 
 from autotune.recommendation.side_by_side import CampaignResult, side_by_side
 from autotune.schemas.comparisons import MOST_COMPARED, CampaignComparison
+from autotune.words.quantities import plural
 from search_spaces.errors import InvalidInput
 from server.api.campaign_cache import CampaignCache
 from server.api.dependencies import LARGEST_ID, CampaignsOf, problems
@@ -43,7 +44,7 @@ def distinct_ids(text: str) -> list[int]:
     ids = list(dict.fromkeys(int(word) for word in text.split(",")))
     valid = f"two to {MOST_COMPARED} ids of different campaigns, such as 2,4"
     if not 2 <= len(ids) <= MOST_COMPARED:
-        raise InvalidInput("ids", text, f"{len(ids)} of them are told apart", valid=valid)
+        raise InvalidInput("ids", text, f"names {plural(len(ids), 'campaign')}", valid=valid)
     return ids
 
 

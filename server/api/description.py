@@ -132,13 +132,9 @@ def _describe_answer(status: str, answer: Document, schemas: Document) -> None:
         schema = content.get("schema", {})
         if media_type == "application/problem+json":
             content["example"] = _refusal(HTTPStatus(int(status)), answer["description"])
-        elif media_type == JSON and "$ref" in schema:
+        elif "$ref" in schema and answer["description"] == "Successful Response":
             words = schemas[schema["$ref"].rpartition("/")[2]]["description"]
-            answer["description"] = _unless_said(answer["description"], first_sentence(words))
-
-
-def _unless_said(said: str, words: str) -> str:
-    return f"{words}." if said == "Successful Response" else said
+            answer["description"] = f"{first_sentence(words)}."
 
 
 def _make_conditional(operation: Document) -> None:

@@ -93,7 +93,7 @@ class _Share:
     """The requests of one user."""
 
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
-    asked: int = 0
+    requests: int = 0
 
 
 class ConcurrencyLimit:
@@ -114,17 +114,19 @@ class ConcurrencyLimit:
             await self.app(scope, receive, send)
             return
         share = self._shares.setdefault(user, _Share())
-        if share.asked >= AT_ONCE + WAITING:
-            reason = f"{share.asked} of your requests are under way, as many as one user may have"
+        if share.requests >= AT_ONCE + WAITING:
+            reason = (
+                f"{share.requests} of your requests are under way, as many as one user may have"
+            )
             await too_many(reason)(scope, receive, send)
             return
-        share.asked += 1
+        share.requests += 1
         try:
             async with share.turns:
                 await self.app(scope, receive, send)
         finally:
-            share.asked -= 1
-            if not share.asked:
+            share.requests -= 1
+            if not share.requests:
                 del self._shares[user]
 
 

@@ -281,8 +281,8 @@ class Authenticator:
 
     def _owner(self, token: str) -> Account | None:
         account = self._account(user_of(token))
-        kept = account.token_hash if account else None
-        return account if kept and hmac.compare_digest(kept, token_hash(token)) else None
+        stored = account.token_hash if account else None
+        return account if stored and hmac.compare_digest(stored, token_hash(token)) else None
 
     def _account(self, name: str) -> Account | None:
         if not name:

@@ -42,8 +42,8 @@ class LateCommand(TyperCommand):
     @property
     def summary(self) -> str:
         content = self._content
-        told = content if isinstance(content, str) else content.__doc__
-        return " ".join(told.split("\n\n")[0].split())
+        text = content if isinstance(content, str) else content.__doc__
+        return " ".join(text.split("\n\n")[0].split())
 
     @cached_property
     def loaded(self) -> Any:

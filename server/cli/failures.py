@@ -167,8 +167,10 @@ def say_problem(
         )
         for each in problems
     ]
-    told = Problem(title=status.phrase, status=status, detail="; ".join(sentences), errors=errors)
-    note(told.model_dump_json())
+    problem = Problem(
+        title=status.phrase, status=status, detail="; ".join(sentences), errors=errors
+    )
+    note(problem.model_dump_json())
 
 
 def refused_fields(error: Exception) -> tuple[list[InvalidInput], ExitCode]:

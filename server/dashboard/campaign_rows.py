@@ -66,22 +66,22 @@ class ListQuestion:
     cursor: str | None = None
 
 
-def address(asked: ListQuestion) -> str:
-    told = vars(asked) | {"sort": "" if asked.sort == NEWEST_FIRST else asked.sort}
-    query = urlencode({name: value for name, value in told.items() if value})
-    return f"/?{query}" if query else "/"
+def address(query: ListQuestion) -> str:
+    values = vars(query) | {"sort": "" if query.sort == NEWEST_FIRST else query.sort}
+    encoded = urlencode({name: value for name, value in values.items() if value})
+    return f"/?{encoded}" if encoded else "/"
 
 
 def context(
-    store: Store, campaigns: CampaignList, asked: ListQuestion, *, reader: str | None = None
+    store: Store, campaigns: CampaignList, query: ListQuestion, *, reader: str | None = None
 ) -> dict[str, Any]:
     """Return the data of the list, or a sentence if the query is invalid."""
     with store.session() as session:
         last_event = last_event_id(session)
-    asked = replace(asked, search=asked.search.strip(), owner=asked.owner or None)
-    first, refusal, page = replace(asked, cursor=None), "", CampaignPage(items=[])
+    query = replace(query, search=query.search.strip(), owner=query.owner or None)
+    first, refusal, page = replace(query, cursor=None), "", CampaignPage(items=[])
     try:
-        page = campaigns.page(**vars(asked), reader=reader)
+        page = campaigns.page(**vars(query), reader=reader)
     except InvalidInput as error:
         refusal = f"{error.reason[:1].upper()}{error.reason[1:]}."
     return {
@@ -90,25 +90,25 @@ def context(
         "refusal": refusal,
         "heads": [_head(column, first) for column in LIST_COLUMNS],
         "owner_head": _head(OWNER, first),
-        "search": asked.search,
-        "sort": asked.sort,
-        "owner": asked.owner,
+        "search": query.search,
+        "sort": query.sort,
+        "owner": query.owner,
         "of_owner": lambda name: address(replace(first, owner=name)),
-        "first_page": asked.cursor is None,
+        "first_page": query.cursor is None,
         "first_href": address(first),
-        "next_href": address(replace(asked, cursor=page.next)) if page.next else "",
-        "newest_first": asked.sort == NEWEST_FIRST,
+        "next_href": address(replace(query, cursor=page.next)) if page.next else "",
+        "newest_first": query.sort == NEWEST_FIRST,
         "last_event": last_event,
     }
 
 
-def _head(column: ListColumn, asked: ListQuestion) -> ListHead:
-    falling, sort = f"-{column.sort}", asked.sort
+def _head(column: ListColumn, query: ListQuestion) -> ListHead:
+    falling, sort = f"-{column.sort}", query.sort
     order = {falling: "descending", column.sort: "ascending"}.get(sort, "")
     following = {falling: column.sort, column.sort: falling}.get(
         sort, falling if column.falling else column.sort
     )
-    return ListHead(column=column, href=address(replace(asked, sort=following)), order=order)
+    return ListHead(column=column, href=address(replace(query, sort=following)), order=order)
 
 
 def sparkline(course: Sequence[float]) -> str:

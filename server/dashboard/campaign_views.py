@@ -183,7 +183,7 @@ def explanation(request: Request, campaign_id: CampaignId, views: CampaignViewsO
     return views.html(request, campaign_id, why)
 
 
-async def _asked_rows(
+async def _table_query(
     state: TrialState | Literal[""] = "",
     purpose: TrialPurpose | Literal[""] = "",
     numbers: Annotated[str, Query(max_length=10_000, pattern=r"^(\d{1,9}(,\d{1,9})*)?$")] = "",
@@ -208,14 +208,14 @@ def trials(
     request: Request,
     campaign_id: CampaignId,
     views: CampaignViewsOf,
-    asked: Annotated[TableQuestion, Depends(_asked_rows)],
+    query: Annotated[TableQuestion, Depends(_table_query)],
 ) -> Response:
     """Return rows of the trial table with their heading; an empty filter is ignored."""
 
     def page(event: int) -> bytes:
         source = views.campaigns.source(campaign_id, event)
         with views.store.session() as session:
-            context = pages.rows_context(session, source, asked)
+            context = pages.rows_context(session, source, query)
         return rendered("_rows.html", context)
 
     return views.html(request, campaign_id, page)

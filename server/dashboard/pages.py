@@ -211,7 +211,7 @@ def failure_context(
 
 
 def rows_context(
-    session: Session, source: FigureSource, asked: TableQuestion = NEWEST_ROWS
+    session: Session, source: FigureSource, query: TableQuestion = NEWEST_ROWS
 ) -> Context:
     """Return the first rows of the trial table, filtered and sorted.
 
@@ -221,31 +221,31 @@ def rows_context(
         NotFound: there is no such campaign.
         InvalidInput: trials cannot be sorted this way.
     """
-    state, purpose, shown = asked.state, asked.purpose, asked.shown
-    numbers = asked.numbers or {trial.number for trial in source.trials}
+    state, purpose, shown = query.state, query.purpose, query.shown
+    numbers = query.numbers or {trial.number for trial in source.trials}
     chosen = [t for t in source.trials if t.number in numbers and purpose in (None, t.purpose)]
-    folded = folds(chosen) if state is None and not asked.numbers else []
+    folded = folds(chosen) if state is None and not query.numbers else []
     without = {trial.number for fold in folded for trial in fold.trials}
     without |= {trial.number for trial in source.trials if trial.number not in numbers}
-    if state is None and asked.sort == NEWEST_FIRST:  # already read
+    if state is None and query.sort == NEWEST_FIRST:  # already read
         newest = [trial for trial in reversed(chosen) if trial.number not in without]
         page, more = newest[:shown], len(newest) > shown
     else:
         found = list_trials(
-            session, source.campaign.id, state, purpose, asked.sort, None, shown, without=without
+            session, source.campaign.id, state, purpose, query.sort, None, shown, without=without
         )
         page, more = found.items, found.next is not None
-    opened = {t.number for fold in folded if fold.key in asked.unfolded for t in fold.trials}
+    opened = {t.number for fold in folded if fold.key in query.unfolded for t in fold.trials}
     among = opened | {trial.number for trial in page}
-    apart = [t for t in source.trials if t.number == asked.also and t.number not in among]
+    apart = [t for t in source.trials if t.number == query.also and t.number not in among]
     return {
         "campaign": source.campaign,
         "columns": TrialColumns.of(source.trials),
         "trials": [*apart, *page],
         "folds": folded,
-        "unfolded": asked.unfolded,
+        "unfolded": query.unfolded,
         "more": more,
-        "filtered": any((state, purpose, asked.numbers)),
+        "filtered": any((state, purpose, query.numbers)),
     }
 
 

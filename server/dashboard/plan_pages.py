@@ -199,8 +199,8 @@ def _parts(values: Mapping[str, float], words: Mapping[str, str], scale: float, 
     for name in words:
         width = scale * values.get(name, 0.0)
         if width > 0.0:
-            said = f"{words[name]}: {shown(values[name])}"
-            parts.append(BarPart(name=name, start=start, width=width, words=said))
+            text = f"{words[name]}: {shown(values[name])}"
+            parts.append(BarPart(name=name, start=start, width=width, words=text))
         start += width
     return parts
 
@@ -297,7 +297,7 @@ PREDICTED = set(StrategyInPlan.model_fields) & set(PredictionQuery.model_fields)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictedFrom:
+class PredictionBasis:
     """What predictions of the strategy are made from."""
 
     query: PredictionQuery
@@ -305,35 +305,38 @@ class PredictedFrom:
     program: ProgramCapabilities
 
 
-def _predicted_from(
-    asked: Annotated[StrategyInPlan, Body()], plans: PlansOf, settings: SettingsOf, caller: CallerOf
-) -> PredictedFrom:
-    query = PredictionQuery.model_validate(asked.query())
-    return PredictedFrom(
+def _basis(
+    chosen: Annotated[StrategyInPlan, Body()],
+    plans: PlansOf,
+    settings: SettingsOf,
+    caller: CallerOf,
+) -> PredictionBasis:
+    query = PredictionQuery.model_validate(chosen.query())
+    return PredictionBasis(
         query=query,
-        calibration=plans.calibration(asked, owner=caller.name, as_admin=caller.is_admin),
+        calibration=plans.calibration(chosen, owner=caller.name, as_admin=caller.is_admin),
         program=chosen_program(query, settings, as_admin=caller.is_admin),
     )
 
 
-Asked = Annotated[PredictedFrom, Depends(_predicted_from)]
+BasisOf = Annotated[PredictionBasis, Depends(_basis)]
 
 
 @router.post("/fragments/memory")
-def memory(request: Request, asked: Asked, settings: SettingsOf, caller: CallerOf) -> Response:
-    refusals = refusals_of(asked.query, settings, as_admin=caller.is_admin)
-    answer = predict(asked.query, asked.calibration, program=asked.program, refusals=refusals)
+def memory(request: Request, basis: BasisOf, settings: SettingsOf, caller: CallerOf) -> Response:
+    refusals = refusals_of(basis.query, settings, as_admin=caller.is_admin)
+    answer = predict(basis.query, basis.calibration, program=basis.program, refusals=refusals)
     return render(request, "_memory.html", memory_context(answer))
 
 
 @router.post("/fragments/scaling")
-def scaling(request: Request, asked: Asked) -> Response:
+def scaling(request: Request, basis: BasisOf) -> Response:
     series = scaling_series(
-        asked.calibration,
-        transformer_of(asked.query.model),
-        asked.query.strategy,
-        nodes=asked.query.over_nodes,
-        program=asked.program,
+        basis.calibration,
+        transformer_of(basis.query.model),
+        basis.query.strategy,
+        nodes=basis.query.over_nodes,
+        program=basis.program,
     )
     charts = [(each, PredictedScaling.of(each)) for each in series]
     return render(request, "_scaling.html", {"charts": charts})

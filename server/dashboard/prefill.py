@@ -48,14 +48,14 @@ class FilledForm:
     catalog_machine: bool
 
 
-def filled(campaign: Campaign, asked: Mapping[str, str]) -> FilledForm:
+def filled(campaign: Campaign, query: Mapping[str, str]) -> FilledForm:
     """Return the form for a campaign like another.
 
     Args:
-        asked: the query; CHANGEABLE inputs in it take precedence.
+        query: of the address; its CHANGEABLE inputs take precedence.
     """
     standing = {"private": _text(campaign.private)}
-    changed = {name: asked[name] for name in CHANGEABLE if name in asked}
+    changed = {name: query[name] for name in CHANGEABLE if name in query}
     return FilledForm(
         campaign=campaign,
         values=inputs(campaign.request) | standing | changed,
@@ -67,26 +67,26 @@ def filled(campaign: Campaign, asked: Mapping[str, str]) -> FilledForm:
 def inputs(request: CampaignCreate) -> dict[str, str]:
     """Return the request's values that differ from the form's defaults, input name -> text, and
     always the evaluator, whose default varies."""
-    told = request.model_dump(mode="json", exclude_defaults=True)
-    told["evaluator"] = request.evaluator
+    values = request.model_dump(mode="json", exclude_defaults=True)
+    values["evaluator"] = request.evaluator
     model, machine = request.model, request.machine
     if isinstance(model, Transformer):
-        told |= {"model-given": "shape", "model": _stated(model)}
+        values |= {"model-given": "shape", "model": _stated(model)}
     if isinstance(machine, Machine):
-        told["machine"] = machine.name
+        values["machine"] = machine.name
     if isinstance(request.adapter, AdapterFile):
-        del told["adapter"]  # the form only accepts names
-    if isinstance(told.get("baseline"), Mapping):
-        said = dict(told["baseline"])
-        said |= said.pop("settings", {})
-        told["baseline"] = ",".join(f"{k}={_text(v)}" for k, v in said.items())
-    if own := told.get("space", {}).get("settings"):
-        words = (f"{name}={_text(values).replace(', ', ',')}" for name, values in own.items())
-        told["space"]["settings"] = " ".join(words)
-    batch = told.get("space", {}).get("global_batch_size")
+        del values["adapter"]  # the form only accepts names
+    if isinstance(values.get("baseline"), Mapping):
+        baseline = dict(values["baseline"])
+        baseline |= baseline.pop("settings", {})
+        values["baseline"] = ",".join(f"{k}={_text(v)}" for k, v in baseline.items())
+    if own := values.get("space", {}).get("settings"):
+        words = (f"{name}={_text(choices).replace(', ', ',')}" for name, choices in own.items())
+        values["space"]["settings"] = " ".join(words)
+    batch = values.get("space", {}).get("global_batch_size")
     if isinstance(batch, int):
-        told["space"]["global_batch_size"] = {"minimum": batch, "maximum": batch}
-    return {name: text for name, text in _flat(told) if name not in OWN}
+        values["space"]["global_batch_size"] = {"minimum": batch, "maximum": batch}
+    return {name: text for name, text in _flat(values) if name not in OWN}
 
 
 def shape_inputs(shape: Transformer) -> dict[str, str]:

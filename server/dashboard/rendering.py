@@ -83,13 +83,12 @@ def render(
     request: Request, template: str, context: dict[str, Any], *, status: int = HTTPStatus.OK
 ) -> Response:
     caller, settings = request.scope.get(CALLER), request.app.state.settings
-    told = {"caller": caller, "group": settings.group} | context
-    return TEMPLATES.TemplateResponse(request, template, told, status, HEADERS)
+    context = {"caller": caller, "group": settings.group} | context
+    return TEMPLATES.TemplateResponse(request, template, context, status, HEADERS)
 
 
 def rendered(template: str, context: dict[str, Any], *, caller: Caller | None = None) -> bytes:
-    told = {"caller": caller} | context
-    return TEMPLATES.env.get_template(template).render(told).encode()
+    return TEMPLATES.env.get_template(template).render({"caller": caller} | context).encode()
 
 
 def title(campaign: Campaign) -> str:
@@ -119,7 +118,7 @@ def rate_reached(compared: ComparedCampaign) -> str:
 def strategy_facts(strategy: Strategy, machine: Machine) -> list[tuple[str, str]]:
     """Return each dimension's label and value, followed by the replicas for those that divide
     them."""
-    said = {
+    facts = {
         d: (d.label, setting_text(value))
         for d in TABLE
         for value in [strategy.value(d.name)]
@@ -127,9 +126,9 @@ def strategy_facts(strategy: Strategy, machine: Machine) -> list[tuple[str, str]
     }
     replicas = strategy.data_parallel(machine.gpus_per_node)
     return [
-        *(fact for d, fact in said.items() if d.divides_replicas),
+        *(fact for d, fact in facts.items() if d.divides_replicas),
         ("Data parallel", str(replicas)),
-        *(fact for d, fact in said.items() if not d.divides_replicas),
+        *(fact for d, fact in facts.items() if not d.divides_replicas),
     ]
 
 

@@ -62,7 +62,7 @@ router.include_router(comparison_page.router)
 router.include_router(diagnosis_page.router)
 
 
-class StaticFilesKeptFresh(StaticFiles):
+class RevalidatedStaticFiles(StaticFiles):
     """Static files that browsers always revalidate, so that scripts of two versions are never
     combined."""
 
@@ -73,7 +73,7 @@ class StaticFilesKeptFresh(StaticFiles):
 
 
 def mount_files(app: FastAPI) -> None:
-    app.mount("/static", StaticFilesKeptFresh(directory=HERE / "static"), name="static")
+    app.mount("/static", RevalidatedStaticFiles(directory=HERE / "static"), name="static")
     app.mount("/reference/reader", StaticFiles(directory=SWAGGER_UI), name="reader")
 
 
@@ -89,7 +89,7 @@ def vega(settings: SettingsOf) -> FileResponse:
     return FileResponse(path, media_type="text/javascript", headers=headers)
 
 
-async def _asked_list(
+async def _list_query(
     owner: OwnerFilter = "",
     search: Search = "",
     sort: CampaignSort = NEWEST_FIRST,
@@ -103,12 +103,12 @@ async def _asked_list(
 def campaigns(
     request: Request,
     store: StoreOf,
-    kept: CampaignListOf,
+    listing: CampaignListOf,
     caller: CallerOf,
-    asked: Annotated[ListQuestion, Depends(_asked_list)],
+    query: Annotated[ListQuestion, Depends(_list_query)],
 ) -> Response:
     template = "campaigns.html" if request.url.path == "/" else "_campaigns.html"
-    context = campaign_rows.context(store, kept, asked, reader=caller.reader)
+    context = campaign_rows.context(store, listing, query, reader=caller.reader)
     return render(request, template, context)
 
 

@@ -23,7 +23,7 @@ NEWEST_FIRST = "-number"
 
 @dataclass(frozen=True, kw_only=True)
 class TableQuestion:
-    """Which rows are asked for.
+    """Which rows to show, and in which order.
 
     Attributes:
         numbers: of the only trials to show; empty for all.
@@ -101,21 +101,21 @@ class TrialColumns:
     def of(cls, trials: Sequence[Trial]) -> TrialColumns:
         """Return the columns for all of a campaign's trials."""
         own = tuple(dict.fromkeys(name for t in trials for name, _ in t.strategy.settings))
+        others = (*OTHERS, *own)
         if len(trials) < 2:
-            others = (*OTHERS, *own)
             return cls(dimensions=DIMENSIONS, others=others, constant="")
         columns = tuple(column.sort for column in DIMENSIONS)
-        names = (*columns, *OTHERS, *own)
+        names = (*columns, *others)
         differing = {n for n in names if len({t.strategy.value(n) for t in trials}) > 1}
         if any(trial.stands_for_nodes for trial in trials):
             # their column has the number of nodes that they stand in for
             differing.add("num_nodes")
-        first, told = trials[0].strategy, [n for n in (*OTHERS, *own) if n in differing]
+        first = trials[0].strategy
         common = [value_words(n, first.value(n)) for n in columns if n not in differing]
-        common += other_parts(first, [name for name in (*OTHERS, *own) if name not in differing])
+        common += other_parts(first, [n for n in others if n not in differing])
         return cls(
             dimensions=tuple(column for column in DIMENSIONS if column.sort in differing),
-            others=tuple(told),
+            others=tuple(n for n in others if n in differing),
             constant=" · ".join(common),
         )
 

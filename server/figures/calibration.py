@@ -117,8 +117,8 @@ class CalibrationFigure(DrawnFigure):
         )
         title = "time against its prediction, %"
         y = measured_axis("error", rows, title=title, form="+.0f")
-        told = tooltip(TIME_CELLS)
-        low = {"x": x, "y": quantitative("low"), "y2": {"field": "high"}, "tooltip": told}
+        cells = tooltip(TIME_CELLS)
+        low = {"x": x, "y": quantitative("low"), "y2": {"field": "high"}, "tooltip": cells}
         width = max(1.5, min(7.0, 420.0 / max(len(rows), 1)))
         band: Spec = {"color": palette.faint, "strokeWidth": width, "strokeOpacity": 0.35}
         outcomes = [point.outcome for point in self.points]
@@ -128,7 +128,7 @@ class CalibrationFigure(DrawnFigure):
             y,
             palette,
             outcome=outcome_channels(palette, simulated=self.simulated, drawn=outcomes),
-            tooltips=(told, told),
+            tooltips=(cells, cells),
             behind=[
                 layer("rule", "zero", {"y": quantitative("y")}, color=palette.faint, strokeWidth=1),
                 layer("rule", "measured", low, **band),
@@ -165,14 +165,14 @@ def _timed(trial: Trial) -> CalibrationPoint | None:
 def _time_caption(points: Sequence[CalibrationPoint], covered: int, middle: float | None) -> str:
     timed = sum(point.error is not None for point in points)
     full = len(points) - timed
-    told = ""
+    memory = ""
     if full:
         unforeseen = sum(p.error is None and p.fit_probability > 0.5 for p in points)
         verb = "were" if unforeseen != 1 else "was"
-        told = f"; of {full} out of memory {unforeseen} {verb} predicted to fit"
+        memory = f"; of {full} out of memory {unforeseen} {verb} predicted to fit"
     if middle is None:
-        return f"No trial was timed{told}."
+        return f"No trial was timed{memory}."
     return (
         f"{covered} of {plural(timed, 'timed trial')} ({100 * covered / timed:.0f} %) came within "
-        f"the 80 % interval predicted before; the median error is {middle:.1f} %{told}."
+        f"the 80 % interval predicted before; the median error is {middle:.1f} %{memory}."
     )

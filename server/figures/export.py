@@ -50,8 +50,8 @@ def export(spec: Spec, picture: PictureFormat) -> bytes:
         except subprocess.TimeoutExpired as error:
             raise OSError(f"the picture was not drawn within {TIME_LIMIT_S:g} s") from error
         except subprocess.CalledProcessError as error:
-            said = error.stderr.decode(errors="replace").strip().splitlines()
-            raise OSError(f"the picture was not drawn: {said[-1] if said else error}") from error
+            lines = error.stderr.decode(errors="replace").strip().splitlines()
+            raise OSError(f"the picture was not drawn: {lines[-1] if lines else error}") from error
     return drawn.stdout
 
 

@@ -128,7 +128,7 @@ class DrawnFigure(CampaignFigure, Figure):
 
     @classmethod
     def _of_campaign(
-        cls, source: FigureSource, caption: str, *, title: str = "", **told: Any
+        cls, source: FigureSource, caption: str, *, title: str = "", **fields: Any
     ) -> Self:
         campaign = source.campaign
         return cls(
@@ -136,7 +136,7 @@ class DrawnFigure(CampaignFigure, Figure):
             title=title or cls.named,
             caption=caption,
             simulated=campaign.simulated,
-            **told,
+            **fields,
         )
 
     @property
@@ -153,17 +153,22 @@ class RateFigure(DrawnFigure):
 
     @classmethod
     def _of_campaign(
-        cls, source: FigureSource, caption: str, *, title: str = "", **told: Any
+        cls, source: FigureSource, caption: str, *, title: str = "", **fields: Any
     ) -> Self:
-        told["unit"] = OBJECTIVE_UNITS[source.campaign.request.objective]
-        return super()._of_campaign(source, caption, title=title, **told)
+        fields["unit"] = OBJECTIVE_UNITS[source.campaign.request.objective]
+        return super()._of_campaign(source, caption, title=title, **fields)
 
 
 def choice(
     name: str, values: Sequence[str], value: str, *, label: str = "", required: bool = True
 ) -> list[FigureChoice]:
-    told = {"name": name, "label": label or name, "value": value, "required": required}
-    return [FigureChoice(values=list(values), **told)] if len(values) > 1 else []
+    if len(values) < 2:
+        return []
+    return [
+        FigureChoice(
+            name=name, label=label or name, values=list(values), value=value, required=required
+        )
+    ]
 
 
 def as_csv(table: FigureTable) -> bytes:

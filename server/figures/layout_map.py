@@ -180,9 +180,9 @@ class LayoutMapFigure(RateFigure):
             "stroke": [colours[state] for state in states],
             "fill": ["transparent" if each in HOLLOW else colours[each] for each in states],
         }
-        told: Spec = {"title": None, "legend": {"symbolStrokeWidth": 1.5}}
+        options: Spec = {"title": None, "legend": {"symbolStrokeWidth": 1.5}}
         return {
-            channel: nominal("State", scale=by_value(names, drawn), **told)
+            channel: nominal("State", scale=by_value(names, drawn), **options)
             for channel, drawn in look.items()
         }
 

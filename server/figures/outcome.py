@@ -134,13 +134,13 @@ def thin(
         return list(points)
     stride = -(-len(points) // maximum)
     seen: Counter[Outcome] = Counter()
-    kept = []
+    sample = []
     for point in points:
         always = point.number in keep or point.purpose != "search"
         if always or seen[point.outcome] % stride == 0:
-            kept.append(point)
+            sample.append(point)
         seen[point.outcome] += 1
-    return kept
+    return sample
 
 
 FAILURE_LANE_PX = 34
@@ -177,10 +177,10 @@ def outcome_channels(
     colours = [colour_of(outcome, palette) for outcome in possible]
     shapes = [SHAPES[outcome] for outcome in possible]
     shown = [outcome.value for outcome in possible if drawn is None or outcome in drawn]
-    told: Spec = {"title": None, "legend": {"values": shown}}
+    options: Spec = {"title": None, "legend": {"values": shown}}
     return {
-        "color": nominal("outcome", scale=by_value(names, colours), **told),
-        "shape": nominal("outcome", scale=by_value(names, shapes), **told),
+        "color": nominal("outcome", scale=by_value(names, colours), **options),
+        "shape": nominal("outcome", scale=by_value(names, shapes), **options),
     }
 
 

@@ -198,8 +198,8 @@ class BarsFigure(DrawnFigure):
         is_share = self.measure == "%"
         whole = f"{bar.total:.0f}" if is_share else figure(bar.total)
         origin = _origin(bar, simulated=self.simulated)
-        said = [ROLES[bar.role], f"{whole} {self.measure} {origin}", bar.note]
-        return ", ".join(filter(None, said))
+        facts = [ROLES[bar.role], f"{whole} {self.measure} {origin}", bar.note]
+        return ", ".join(filter(None, facts))
 
     def _rows(
         self, number: int, bar: ComparedParts, shown: Sequence[str], *, longest: float
@@ -367,8 +367,8 @@ def _compared(source: FigureSource) -> list[ExplainedStrategy]:
     )
 
 
-def _bar(each: ExplainedStrategy, name: str, **told: Any) -> ComparedParts:
-    return ComparedParts(role=each.role, name=name, strategy=each.strategy, **told)
+def _bar(each: ExplainedStrategy, name: str, **fields: Any) -> ComparedParts:
+    return ComparedParts(role=each.role, name=name, strategy=each.strategy, **fields)
 
 
 def _origin(bar: ComparedParts, *, simulated: bool) -> str:

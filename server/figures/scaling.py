@@ -276,8 +276,8 @@ def scaling_chart(
     }
     place = {"x": x, "y": y, "stroke": by_layout}
     point = place | {"fill": fill, "tooltip": [layout, *tooltip(cells)]}
-    label = {"x": x, "y": y, "text": nominal("said")}
-    said = [{"calculate": PER_CENT.format("datum.efficiency"), "as": "said"}]
+    label = {"x": x, "y": y, "text": nominal("per_cent")}
+    per_cent = [{"calculate": PER_CENT.format("datum.efficiency"), "as": "per_cent"}]
     beside: Spec = {"align": "left", "dx": 6, "dy": -9, "color": palette.text, "fontSize": 11}
     layers = [
         *(lane_layers(palette) if failed else []),
@@ -285,17 +285,17 @@ def scaling_chart(
         layer("rule", "points", bar, strokeWidth=1.5, strokeOpacity=0.7),
         layer("line", "points", place, strokeWidth=1.3, strokeOpacity=0.7),
         layer("point", "points", point, size=75, strokeWidth=1.8, opacity=1),
-        layer("text", "labelled", label, transform=said, **beside),
+        layer("text", "labelled", label, transform=per_cent, **beside),
     ]
     if failed:
         drawn = {row["outcome"] for row in failed}
         outcome = outcome_channels(palette, simulated=simulated, drawn=drawn)
-        told = [
+        failure_cells = [
             layout,
             quantitative("num_nodes", title="Nodes", format=",d"),
             nominal("outcome", title="Is"),
         ]
-        cross = {"x": x, "y": lane_middle(), **outcome, "tooltip": told}
+        cross = {"x": x, "y": lane_middle(), **outcome, "tooltip": failure_cells}
         look: Spec = {"filled": True, "size": 90, "opacity": 1, "strokeWidth": 0}
         layers.append(layer("point", "failed", cross, **look))
     data: dict[str, list[dict[str, Any]]] = {

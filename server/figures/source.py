@@ -37,9 +37,9 @@ MAY_FIT = 0.1
 
 
 def outcome_key(campaign: Campaign, trials: Sequence[Trial]) -> bytes:
-    told = [campaign.model_dump_json(exclude={"waiting", "reason"})]
-    told += [f"{trial.token} {trial.state} {trial.finished_at}" for trial in trials]
-    return hashlib.sha256("\n".join(told).encode()).digest()
+    lines = [campaign.model_dump_json(exclude={"waiting", "reason"})]
+    lines += [f"{trial.token} {trial.state} {trial.finished_at}" for trial in trials]
+    return hashlib.sha256("\n".join(lines).encode()).digest()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

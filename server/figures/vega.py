@@ -169,11 +169,11 @@ def series_channels(
     field: str, names: Sequence[str], scheme: Scheme, **of_legend: Any
 ) -> tuple[Spec, Spec]:
     """Return the colour and the dashes of lines by name, of at most as many as there are hues."""
-    told = {"legend": legend(names) | of_legend}
+    shown = legend(names) | of_legend
     colours = [HUES[scheme][hue] for hue in SERIES[: len(names)]]
     dashes = [DASHES[n % len(DASHES)] for n in range(len(names))]
-    colour = nominal(field, scale=by_value(names, colours), **told)
-    return colour, nominal(field, scale=by_value(names, dashes), **told)
+    colour = nominal(field, scale=by_value(names, colours), legend=shown)
+    return colour, nominal(field, scale=by_value(names, dashes), legend=shown)
 
 
 def finish(

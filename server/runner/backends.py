@@ -112,5 +112,5 @@ class EvaluatorBackends:
         return self._trackers[key]
 
 
-def _profile_of(kept: Mapping[str, Any] | None) -> ClusterProfile:
-    return profile_from_dict(kept or {}, source="campaign")
+def _profile_of(fields: Mapping[str, Any] | None) -> ClusterProfile:
+    return profile_from_dict(fields or {}, source="campaign")

@@ -52,7 +52,7 @@ log = structlog.get_logger(__name__)
 class ClaimedCampaign:
     """A campaign whose lease this runner holds.
 
-    Everything kept between steps can be read from the rows again.
+    Everything that it holds between steps can be read from the rows again.
 
     Attributes:
         at_rest: nothing is left to do and no trial runs; the lease is released.
@@ -75,7 +75,7 @@ class ClaimedCampaign:
         self._backends = backends
         self._machine_queue = machine_queue
         self._outcomes = outcomes
-        self._told = 0
+        self._trials_in_outcome = 0
         self._read: CampaignSnapshot | None = None
         self._idle_at: tuple[int, int, Budget] | None = None
         self._started: list[Trial] = []
@@ -235,10 +235,10 @@ class ClaimedCampaign:
     def _keep_outcome(self, *, at_once: bool = False) -> None:
         campaign = self._snapshot.campaign
         ended = ended_trials(campaign)
-        if ended == self._told:
+        if ended == self._trials_in_outcome:
             return
         if self._outcomes.keep(self._snapshot, self._belief, at_once=at_once):
-            self._told = ended
+            self._trials_in_outcome = ended
 
     def _may_start(self) -> bool:
         """Return whether the machine is free; on other backends, the number of nodes is the

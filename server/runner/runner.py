@@ -171,7 +171,7 @@ class Runner:
             with self._store.session() as session:
                 in_use = any_in_allocation(session)
         except (DBAPIError, DatabaseReplaced) as error:
-            log.warning("allocations_kept", error=cause(error))
+            log.warning("allocations_not_released", error=cause(error))
             return
         if not in_use:
             self._backends.leave_allocations()

@@ -119,7 +119,7 @@ class OutcomeNotes:
         try:
             self._keep(snapshot, belief)
         except (ValueError, ArithmeticError) as error:  # the results themselves are stored
-            log.error("outcome_not_kept", exc_info=error)
+            log.error("outcome_not_stored", exc_info=error)
         now = time.monotonic()
         self._not_before = now + (now - began) / SHARE
         return True

@@ -1,4 +1,4 @@
-"""The folders of trials' attempts, and the size of the logs that are kept in them."""
+"""The folders of trials' attempts, and the size of their logs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ LONGEST_LINE = 64 << 10
 log = structlog.get_logger(__name__)
 
 
-def shorten_logs(directory: Path, *, kept_bytes: int) -> None:
-    """Keep the first and the last `kept_bytes` of each log of an ended trial."""
+def shorten_logs(directory: Path, *, end_bytes: int) -> None:
+    """Keep `end_bytes` at either end of each log of an ended trial."""
     for folder in (directory, *attempt_folders(directory)):
         path = folder / LOG
         try:
-            shorten_log(path, kept_bytes=kept_bytes)
+            shorten_log(path, end_bytes=end_bytes)
         except FileNotFoundError:
             pass
         except OSError as error:
             log.warning("log_not_shortened", file=str(path), error=str(error))
 
 
-def shorten_log(path: Path, *, kept_bytes: int) -> None:
-    """Replace the middle of a log by a line with its size; whole lines are kept if they are short.
+def shorten_log(path: Path, *, end_bytes: int) -> None:
+    """Replace the middle of a log by a line with its size, between whole lines if they are short.
 
     This needs no room on the disk.
 
@@ -39,12 +39,12 @@ def shorten_log(path: Path, *, kept_bytes: int) -> None:
     """
     with path.open("r+b") as file:
         size = file.seek(0, os.SEEK_END)
-        if size <= 2 * kept_bytes + ROOM_FOR_NOTE:
+        if size <= 2 * end_bytes + ROOM_FOR_NOTE:
             return
         file.seek(0)
-        head = file.read(kept_bytes)
-        head = head[: head.rfind(b"\n", max(0, kept_bytes - LONGEST_LINE)) + 1] or head
-        file.seek(size - kept_bytes)
+        head = file.read(end_bytes)
+        head = head[: head.rfind(b"\n", max(0, end_bytes - LONGEST_LINE)) + 1] or head
+        file.seek(size - end_bytes)
         tail = file.read()
         tail = tail[tail.find(b"\n", 0, LONGEST_LINE) + 1 :] or tail
         note = f"[autotune left out {(size - len(head) - len(tail)) / 1e6:.1f} MB here]\n"

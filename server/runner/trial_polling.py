@@ -27,8 +27,8 @@ from server.settings import Settings
 
 log = structlog.get_logger(__name__)
 
-KEPT_LOG_BYTES = 10**6
-"""Of a trial's log, at its beginning and at its end each."""
+LOG_END_BYTES = 10**6
+"""Left at either end of an ended trial's log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class TrialPolling:
             else:
                 in_progress.append((trial, report))
         for trial, _ in ended:
-            shorten_logs(self._settings.trial_dir(trial.token), kept_bytes=KEPT_LOG_BYTES)
+            shorten_logs(self._settings.trial_dir(trial.token), end_bytes=LOG_END_BYTES)
         return PolledTrials(
             ended=ended, in_progress=in_progress, unknown=unknown, without_room=self._without_room
         )

@@ -132,9 +132,9 @@ class CampaignList:
                 session.execute(delete(ListingRow).where(ListingRow.campaign_id.in_(events)))
                 there = select(CampaignRow.id).where(CampaignRow.id.in_(events))
                 ids = set(session.scalars(there.with_for_update(read=True, key_share=True)))
-                kept = [row for row in rows if row["campaign_id"] in ids]
-                if kept:
-                    session.execute(insert(ListingRow), kept)
+                rows = [row for row in rows if row["campaign_id"] in ids]
+                if rows:
+                    session.execute(insert(ListingRow), rows)
         return bool(events)
 
     def page(

@@ -73,7 +73,7 @@ class IdempotencyKey:
     owner: str | None = None
 
     @property
-    def kept(self) -> str:
+    def stored(self) -> str:
         if self.owner is None:
             return self.key
         return hashlib.sha256(f"{self.owner}\n{self.key}".encode()).hexdigest()
@@ -113,7 +113,7 @@ def create_campaign(
         private=request.private,
         own_runner=request.own_runner,
         created_at=datetime.now(UTC),
-        idempotency_key=idempotency.kept if idempotency else None,
+        idempotency_key=idempotency.stored if idempotency else None,
         idempotency_hash=idempotency.digest if idempotency else None,
     )
     session.add(row)
@@ -124,7 +124,7 @@ def create_campaign(
 
 def find_replay(session: Session, idempotency: IdempotencyKey) -> Campaign | None:
     """Return the campaign that this key created; raises Conflict if the request's body differed."""
-    query = select(CampaignRow).where(CampaignRow.idempotency_key == idempotency.kept)
+    query = select(CampaignRow).where(CampaignRow.idempotency_key == idempotency.stored)
     row = session.scalars(query).one_or_none()
     if row is None:
         return None

@@ -78,7 +78,7 @@ def parse_url(database_url: str) -> URL:
         raise InvalidInput("database_url", shown, "not a database URL", valid=valid) from error
     in_memory = dialect == "sqlite" and url.database in {None, "", ":memory:"}
     if dialect not in {"sqlite", "postgresql"} or in_memory:
-        reason = "the store is kept in an SQLite file or in PostgreSQL"
+        reason = "the store is an SQLite file or a PostgreSQL database"
         raise InvalidInput("database_url", shown, reason, valid=valid)
     return url
 

@@ -9,7 +9,7 @@ StoreError
 ├── UnknownSchema     a later version wrote this database, or one too old to be upgraded
 └── DatabaseReplaced  the database is not the one that this process opened
 
-What the database itself raises is told apart by `cause`, `is_damaged` and `is_full_disk`.
+`cause`, `is_damaged` and `is_full_disk` classify what the database itself raises.
 """
 
 from __future__ import annotations

@@ -226,5 +226,5 @@ def note_worth(campaign: CampaignRow, worth: StartWorth | None) -> None:
 
 
 def earlier_observations(session: Session, campaign_id: int) -> list[EarlierObservation]:
-    kept = session.get(EarlierTrialsRow, campaign_id)
-    return [] if kept is None else [EarlierObservation.model_validate(o) for o in kept.observations]
+    row = session.get(EarlierTrialsRow, campaign_id)
+    return [] if row is None else [EarlierObservation.model_validate(o) for o in row.observations]

@@ -51,8 +51,9 @@ def list_(json: Json = False) -> None:
         except (InvalidInput, InvalidInputs) as problem:
             rows.append(row | {"problem": str(problem)})
             continue
-        told = {"evidence": adapter.evidence, "checked": adapter.checked}
-        rows.append(row | told | {"description": adapter.description})
+        row |= {"evidence": adapter.evidence, "checked": adapter.checked}
+        row["description"] = adapter.description
+        rows.append(row)
     if json:
         return document(rows)
     columns: TableColumns[dict[str, str]] = (
@@ -216,8 +217,8 @@ def check(
     findings += map(_untried, starts.untried)
     good = all(finding.good for finding in findings)
     if json:
-        told = {"findings": map(asdict, findings), "matches": map(asdict, found)}
-        document({"good": good} | {name: list(each) for name, each in told.items()})
+        lists = {"findings": list(map(asdict, findings)), "matches": list(map(asdict, found))}
+        document({"good": good} | lists)
     else:
         _print(requests, findings, found)
         note(f"logs are in {place}; {LOG} has what all ranks printed")
@@ -298,9 +299,9 @@ def _print(
 
     plan = next(iter(requests.values())).directory.glob("**/start-1.json")
     for path in plan:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        text(f"command: {shlex.join(told['words'])}")
-        for name, content in told["files"].items():
+        start = json.loads(path.read_text(encoding="utf-8"))
+        text(f"command: {shlex.join(start['words'])}")
+        for name, content in start["files"].items():
             text(f"{name}:\n{content}")
     for match in found:
         if match.found is None:

@@ -207,13 +207,10 @@ def _fixed(
     from search_spaces.space import fixed_values
     from search_spaces.strategy import strategy_with
 
+    varied = {"num_nodes", "gradient_accumulation_steps", *given.texts()}
     fixed = fixed_values(machine_of(query.machine), program)
-    derived = {"num_nodes", "gradient_accumulation_steps"}
-    texts = given.texts()
-    unsaid = {
-        name: value for name, value in fixed.items() if name not in derived and name not in texts
-    }
-    return strategy_with({**query.strategy.as_dict(), **unsaid})
+    fixed = {name: value for name, value in fixed.items() if name not in varied}
+    return strategy_with({**query.strategy.as_dict(), **fixed})
 
 
 def program_for(query: CampaignCreate | PredictionQuery) -> ProgramCapabilities:

@@ -88,7 +88,7 @@ class TrialOptions(ProgramOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignOptions(OptionGroup):
-    """What is asked of a campaign, and how it searches."""
+    """A campaign's objective, how it searches, and who sees it."""
 
     objective: Objective | None = option(
         "--objective",

@@ -80,10 +80,10 @@ def add(
     from autotune.schemas.validation import validated
     from server.store.users import account_of, add_user
 
-    asked = validated(UserCreate, {"name": name} | chosen(scope=scope))
+    user = validated(UserCreate, {"name": name} | chosen(scope=scope))
     with _made(storage) as store, store.transaction() as session:
         before = account_of(session, name)
-        token = add_user(session, asked)
+        token = add_user(session, user)
         after = account_of(session, name)
     if before is not None and after is not None:
         note(f"{name} has the scope {after.scope}; the previous token is no longer valid")
@@ -117,22 +117,22 @@ def login(service: ServiceOptions, json: Json = False) -> None:
     from server.cli.tables import service as service_table
 
     url = plain_url(service.url or default_url())
-    token = _asked(url)
+    token = _read_token(url)
     before = login_at(url)
     login = Login(url=url, token=token)
-    kept = login.keep()
+    path = login.keep()
     try:
         with Client(url) as client:
             me = client.whoami()
     except BaseException:
         if before is None:
-            kept.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         else:
             before.keep()
         raise
     if json:
-        return document({"url": url, "file": str(kept)} | me.model_dump())
-    return note(f"{service_table.who(me)} at {url}; the token is in {kept}")
+        return document({"url": url, "file": str(path)} | me.model_dump())
+    return note(f"{service_table.who(me)} at {url}; the token is in {path}")
 
 
 def logout(service: ServiceOptions, json: Json = False) -> None:
@@ -148,7 +148,7 @@ def logout(service: ServiceOptions, json: Json = False) -> None:
     return document({"url": url}) if json else note(f"the token for {url} is deleted")
 
 
-def _asked(url: str) -> str:
+def _read_token(url: str) -> str:
     from autotune.client.location import is_token
 
     if not sys.stdin.isatty():

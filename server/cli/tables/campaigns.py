@@ -200,9 +200,9 @@ def offers(offered: FigureOffers) -> Group:
 
 
 def figure_data(found: Mapping[str, Any]) -> Group:
-    said = found["title"] + (" (simulated)" if found["simulated"] else "")
-    told = FigureTable.model_validate(found["table"])
-    return Group(Text(said, style="bold"), Text(found["caption"]), Text(), rows(told))
+    title = found["title"] + (" (simulated)" if found["simulated"] else "")
+    table = FigureTable.model_validate(found["table"])
+    return Group(Text(title, style="bold"), Text(found["caption"]), Text(), rows(table))
 
 
 def trials(items: Sequence[Trial]) -> Group:

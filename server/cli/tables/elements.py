@@ -71,15 +71,15 @@ def grid(
     """
     marks, names = zip(*(_marked(heading) for heading in headings), strict=True)
     cells = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in headings]
-    shown, said = [], []
+    shown, common = [], []
     for place, (signs, name) in enumerate(zip(marks, names, strict=True)):
         if "·" in signs:
             shared, own = without_common([str(cell) for cell in cells[place]])
             cells[place] = list(own)
-            said += [shared] if shared else []
+            common += [shared] if shared else []
         if "=" in signs and len(rows) > 1 and len(set(map(str, cells[place]))) == 1:
             value = str(cells[place][0])
-            said += [f"{name} {value}".strip()] if value not in ("", NO_VALUE) else []
+            common += [f"{name} {value}".strip()] if value not in ("", NO_VALUE) else []
         else:
             shown.append(place)
     found = Table(title=title, box=None, pad_edge=False, title_justify="left", header_style="bold")
@@ -97,9 +97,9 @@ def grid(
             ]
     for number, is_red in enumerate(red or [False] * len(rows)):
         row = (cells[place][number] for place in shown)
-        told = (Text(cell) if isinstance(cell, str) else cell for cell in row)
-        found.add_row(*told, style="red" if is_red else None)
-    above = [Text(f"all: {' · '.join(said)}", style="dim")] if said else []
+        texts = (Text(cell) if isinstance(cell, str) else cell for cell in row)
+        found.add_row(*texts, style="red" if is_red else None)
+    above = [Text(f"all: {' · '.join(common)}", style="dim")] if common else []
     return Group(*above, found)
 
 
@@ -149,14 +149,14 @@ def rows(found: FigureTable, *, title: str | None = None) -> Group:
 
 def model_line(model: Transformer) -> str:
     """Return what a model's name was resolved to."""
-    told = [
+    facts = [
         f"{model.num_layers} layers of {model.hidden_size}",
         f"{model.num_attention_heads} heads",
         f"sequence {model.seq_length}",
         model_size(model),
         meaning_of_size(model),
     ]
-    return f"{model.name}: {', '.join(filter(None, told))}"
+    return f"{model.name}: {', '.join(filter(None, facts))}"
 
 
 def with_unit(value: float | None, unit: str) -> str:

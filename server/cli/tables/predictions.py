@@ -269,11 +269,11 @@ def sweep(plan: CampaignPlan) -> RenderableType:
     )
 
 
-def _head(dimension: str) -> str:
-    said = BY_NAME.get(dimension)
-    if said is None:
-        return dimension
-    return f"{'>' if said.is_counted else ''}{said.short}"
+def _head(name: str) -> str:
+    dimension = BY_NAME.get(name)
+    if dimension is None:
+        return name
+    return f"{'>' if dimension.is_counted else ''}{dimension.short}"
 
 
 def _ranked(

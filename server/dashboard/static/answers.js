@@ -1,30 +1,30 @@
-// Answers while one types: asked at a pause, the newest question alone, and kept by question.
+// Answers while the user types: only the newest question is sent, at a pause; answers are cached.
 
 import { postNodes } from "./requests.js";
 
 const PAUSE_MS = 250;
 const SLOW_MS = 300; // before that a mark of progress would only flicker
-const KEPT = 100;
+const MOST_CACHED = 100;
 
-// Asks `url` with what `question()` gives, and puts the answer into `region`. Where `question()` is
-// null nothing is asked. `shown` is called with every answer that is shown.
+// Posts what `question()` returns to `url` and puts the answer into `region`; sends nothing if it
+// returns null. `shown` is called after each answer.
 export function answers({ url, question, region, progress, shown = () => {} }) {
-  const kept = new Map();
+  const cache = new Map();
   let pause = 0;
-  let asked = null;
+  let newest = null;
 
   async function ask() {
     const body = question();
-    asked?.abort();
+    newest?.abort();
     if (body === null) return;
     const key = JSON.stringify(body);
-    const known = kept.get(key);
+    const known = cache.get(key);
     if (known) {
       show(known, key);
       return;
     }
     const mine = new AbortController();
-    asked = mine;
+    newest = mine;
     const slow = setTimeout(() => (progress.hidden = false), SLOW_MS);
     region.setAttribute("aria-busy", "true");
     try {
@@ -34,14 +34,14 @@ export function answers({ url, question, region, progress, shown = () => {} }) {
       region.replaceChildren(refusal(problem));
     } finally {
       clearTimeout(slow);
-      if (asked === mine || !mine.signal.aborted) settle();
+      if (newest === mine || !mine.signal.aborted) settle();
     }
   }
 
   function show(fragment, key) {
-    kept.delete(key);
-    kept.set(key, fragment);
-    if (kept.size > KEPT) kept.delete(kept.keys().next().value);
+    cache.delete(key);
+    cache.set(key, fragment);
+    if (cache.size > MOST_CACHED) cache.delete(cache.keys().next().value);
     region.replaceChildren(fragment.cloneNode(true));
     settle();
     shown();

@@ -10,8 +10,8 @@ const brushes = new Map();
 
 export const isBrushed = (spec) => Boolean(spec.params?.some(({ name }) => name === "brush"));
 
-// Begins, or goes on after it was drawn anew, to brush `plot`. What is within is told in `status`,
-// where `onTrial(number)` is called for the best of it, `onTrials(numbers)` for all.
+// Makes `plot` brushable; after a redraw its ranges stay. `status` shows what lies within them, with
+// buttons that call `onTrial(number)` for the best trial and `onTrials(numbers)` for all.
 export function brush(plot, spec, { status, onTrial, onTrials }) {
   const axes = spec.datasets.axes;
   const before = brushes.get(plot);

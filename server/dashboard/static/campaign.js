@@ -19,7 +19,7 @@ let gone = false;
 // A quarter of a second while there is little to draw; a second, then more, when there is much.
 const pause = () => (known > 10 * MANY_TRIALS ? 3000 : known > MANY_TRIALS ? 1000 : 250);
 
-// An explanation costs the service a fit: while trials end one after the other it is not asked for
+// An explanation costs the service a fit: while trials end one after the other it is not requested
 // after each.
 const EXPLAINED_EVERY_MS = 5000;
 const LOG_EVERY_MS = 5000;
@@ -68,7 +68,7 @@ function onOpen(panel) {
   figures.show(panel);
 }
 
-// Nothing is asked any more about a campaign that is being deleted.
+// Sends no more requests about a campaign that is being deleted.
 const whileThere = (action, pausing = pause) => batched(() => (gone ? null : action()), pausing);
 
 const showProgress = whileThere(async () => {

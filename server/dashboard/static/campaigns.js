@@ -9,14 +9,14 @@ const TYPING_MS = 200;
 const list = document.getElementById("campaigns");
 const form = document.getElementById("search");
 let typing;
-let asked = 0;
+let newest = 0;
 
 const refresh = batched(show, () => 1000);
 
 async function show() {
-  const mine = ++asked;
+  const mine = ++newest;
   const fragment = await getNodes(`/fragments/campaigns${location.search}`);
-  if (mine !== asked) return; // what was asked since is answered by another
+  if (mine !== newest) return; // a later request brings newer rows
   const focused = list.contains(document.activeElement) ? document.activeElement : null;
   const same = focused?.dataset.sort
     ? `a[data-sort="${focused.dataset.sort}"]`

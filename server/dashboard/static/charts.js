@@ -13,9 +13,9 @@ const OPTIONS = {
   logLevel: 1, // errors: a chart that is still empty is none
 };
 
-// Draws `element.dataset.spec` (with `query` added) into the element, which is told `drawn` with its
-// {view, spec}; resolves to the same, or to null where that failed. An element that holds its chart
-// in both schemes is drawn from that.
+// Draws `element.dataset.spec` (with `query` added) into the element and dispatches `drawn` with its
+// {view, spec}; resolves to the same, or to null if that failed. An element that holds its chart in
+// both schemes is drawn from them.
 export async function draw(element, query = {}) {
   const scheme = dark.matches ? "dark" : "light";
   let spec = element.dataset[scheme] && JSON.parse(element.dataset[scheme]);
@@ -51,7 +51,7 @@ async function complain(element, response) {
   views.delete(element);
   element.classList.add("failed");
   element.textContent = "This chart could not be drawn; its figures are in the table.";
-  // What a campaign has no figure of, or no longer, is said in its own words.
+  // If the campaign does not have this figure, or no longer, the answer explains why.
   if (response.status === 404) element.textContent = (await response.json()).detail;
   return null;
 }

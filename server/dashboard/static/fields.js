@@ -33,8 +33,8 @@ export function showErrors(form, problem) {
 
 // All of a problem at one input, such as the file that was refused.
 export function showErrorsAt(input, problem) {
-  const told = problem.errors.map((error) => `${error.field}: ${sentence(error)}`);
-  mark(input, told.join(" ") || problem.message);
+  const texts = problem.errors.map((error) => `${error.field}: ${sentence(error)}`);
+  mark(input, texts.join(" ") || problem.message);
   reveal(input);
 }
 
@@ -95,7 +95,7 @@ export function showDimensions(form) {
     field.hidden = varied !== undefined && !varied.includes(name);
     if (field.hidden && !field.closest(".of-experts[hidden]")) fixed.push(field.querySelector("label").textContent);
   }
-  const told = document.getElementById("varied");
-  told.hidden = fixed.length === 0;
-  told.textContent = `${adapter.value} does not vary: ${fixed.join(", ")}.`;
+  const note = document.getElementById("varied");
+  note.hidden = fixed.length === 0;
+  note.textContent = `${adapter.value} does not vary: ${fixed.join(", ")}.`;
 }

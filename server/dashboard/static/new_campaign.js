@@ -67,7 +67,7 @@ function startFrom(example) {
   showChoices();
   clearErrors(form);
   report.hidden = true;
-  asked();
+  foresee();
 }
 
 async function attempt(work) {
@@ -88,7 +88,7 @@ async function loadShape({ target }) {
   clearErrors(form);
   try {
     fillIn(form, await send("POST", "/fragments/shape", await jsonOf(target.files[0])));
-    asked();
+    foresee();
   } catch (problem) {
     showErrorsAt(target, problem);
   }
@@ -174,7 +174,7 @@ function listed(sizes) {
   return `${sizes.length} different ones, from ${number(Math.min(...sizes))} to ${number(Math.max(...sizes))}`;
 }
 
-// --- what can be said before it runs --------------------------------------------------------------
+// --- what is predicted before it runs -------------------------------------------------------------
 
 const more = document.getElementById("foreseen-more");
 const foreseen = answers({
@@ -184,7 +184,7 @@ const foreseen = answers({
   progress: document.getElementById("foreseen-progress"),
 });
 
-function asked() {
+function foresee() {
   const shape = form.elements["model-given"].value === "shape";
   if (shape) showExperts("", form.elements["model.experts"].value.trim());
   else showExperts(form.elements.model.value);
@@ -197,12 +197,12 @@ document.getElementById("foreseen-answer").addEventListener("click", ({ target }
   const button = target.closest("[data-question]");
   if (!button) return;
   fillIn(form, JSON.parse(button.dataset.question));
-  asked();
+  foresee();
 });
 
 form.addEventListener("change", changed);
 form.elements.model.addEventListener("input", () => showLength(form));
-form.addEventListener("input", asked);
+form.addEventListener("input", foresee);
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(start);
@@ -219,5 +219,5 @@ showLength(form);
 if (form.dataset.fill) fillIn(form, JSON.parse(form.dataset.fill));
 filledFromAddress(form);
 showChoices();
-asked();
+foresee();
 document.body.dataset.ready = "true";

@@ -82,7 +82,7 @@ function address() {
   start.href = `/campaigns/new?${search}`;
 }
 
-function asked() {
+function replan() {
   address();
   planAnswers.soon();
 }
@@ -103,7 +103,7 @@ document.addEventListener("click", ({ target }) => {
 });
 question.addEventListener("change", matchEvaluator);
 question.elements.model.addEventListener("input", () => showLength(question));
-question.addEventListener("input", asked);
+question.addEventListener("input", replan);
 question.addEventListener("submit", (event) => event.preventDefault());
 strategy.addEventListener("input", () => {
   chosen = true;

@@ -17,7 +17,7 @@ const NEWEST_FIRST = "-number";
 let sort = NEWEST_FIRST;
 let shown = STEP;
 let apart = 0; // the trial opened last: it has a row wherever it stands
-let asked = 0;
+let newest = 0;
 
 // Takes filters, order and the opened trial from the address, which keeps them.
 export async function start(campaignUrl) {
@@ -75,9 +75,9 @@ function offer(numbers) {
 }
 
 function question() {
-  const asked = new URLSearchParams({ ...Object.fromEntries(new FormData(filters)), sort, shown, also: apart });
-  for (const key of unfolded) asked.append("unfolded", key);
-  return String(asked);
+  const query = new URLSearchParams({ ...Object.fromEntries(new FormData(filters)), sort, shown, also: apart });
+  for (const key of unfolded) query.append("unfolded", key);
+  return String(query);
 }
 
 // Shows or hides the trials that failed alike.
@@ -88,9 +88,9 @@ function unfold(key) {
 
 // Asks for the rows anew and puts in place those that differ.
 export async function update() {
-  const mine = ++asked;
+  const mine = ++newest;
   const fragment = await getNodes(`${url}/fragments/trials?${question()}`);
-  if (mine !== asked) return; // what was asked since is answered by another
+  if (mine !== newest) return; // a later request brings newer rows
   more.hidden = !fragment.querySelector("[data-more]");
   head(fragment.querySelector("[data-head]"));
   const old = new Map([...body.querySelectorAll("tr.trial")].map((row) => [row.dataset.number, row]));
@@ -112,9 +112,9 @@ const opensWhat = (button) => button?.dataset?.fold ?? button?.closest("tr.trial
 
 // Another head where trials differ in more dimensions than before.
 function head(template) {
-  const told = template.dataset.constant;
-  constant.hidden = !told;
-  constant.querySelector("span").textContent = told;
+  const text = template.dataset.constant;
+  constant.hidden = !text;
+  constant.querySelector("span").textContent = text;
   const names = (root) => [...root.querySelectorAll("th")].map((cell) => cell.textContent.trim()).join();
   if (names(template.content) === names(table.tHead)) return;
   table.tHead.replaceChildren(...template.content.children);
