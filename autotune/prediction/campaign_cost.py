@@ -27,7 +27,7 @@ from search_spaces.strategy import Strategy
 from search_spaces.transformer import Transformer
 
 REPRESENTATIVE = 100
-"""Number of most promising layouts whose predicted cost stands for the cost of its trials."""
+"""Number of promising layouts whose predicted cost stands for the cost of a campaign's trials."""
 
 
 def campaign_cost(
