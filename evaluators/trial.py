@@ -203,6 +203,7 @@ class TrialOutcome:
         peak_allocated_gib: the most that torch's allocator gave out on a rank, if known.
         loss, first_losses: of the last iteration, and of the first ones in order, warm-up included.
         trainer_parameters: the trainer's own count of the model's parameters, if it reports one.
+        confirmed: names of the strategy that the trainer reported with the requested value.
         routing: of tokens to experts; None without experts, or if the trainer does not report it.
         error: the root cause in one line; None if ok.
         log_tail: the last lines of the trial's log.
@@ -226,6 +227,7 @@ class TrialOutcome:
     loss: float | None = None
     first_losses: tuple[float, ...] = ()
     trainer_parameters: float | None = None
+    confirmed: tuple[str, ...] = ()
     routing: Routing | None = None
     error: str | None = None
     log_tail: str = ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median
-from typing import Literal
 
 from autotune.knobs.decision import DOUBT, KnobReport, KnobVerdict, next_starts, report
 from autotune.knobs.evidence import Effect, noise_floor
@@ -18,7 +17,7 @@ from autotune.knobs.question import (
     Settings,
 )
 from autotune.schemas.choices import TrialState
-from autotune.schemas.knobs import KnobFindings, KnobResult
+from autotune.schemas.knobs import KnobFindings, KnobResult, KnobSign
 from autotune.schemas.trials import CONCLUSIVE, Trial
 from search_spaces.dimensions import Scalar, setting_text
 from search_spaces.knob import Knob
@@ -201,7 +200,7 @@ def _gains(effect: Effect | None) -> dict[str, float]:
     return {"gain": effect.gain, "gain_low": low, "gain_high": high}
 
 
-def _result(verdict: KnobVerdict, *, seen: Literal["time", "memory"] | None) -> KnobResult:
+def _result(verdict: KnobVerdict, *, seen: KnobSign | None) -> KnobResult:
     effect, other = verdict.effect, verdict.at_other_size
     return KnobResult(
         knob=verdict.option.knob,
@@ -219,14 +218,17 @@ def _result(verdict: KnobVerdict, *, seen: Literal["time", "memory"] | None) -> 
 
 def _seen_in(
     verdict: KnobVerdict, own: Sequence[tuple[Trial, Settings]], size: int
-) -> Literal["time", "memory"] | None:
+) -> KnobSign | None:
     effect = verdict.effect
     if effect and max(effect.faster, effect.slower) > 1.0 - DOUBT:
         return "time"
     peaks: dict[Settings, list[float]] = {}
     for trial, settings in own:
-        peak = trial.metrics.peak_memory_gib if trial.metrics else None
-        if peak and trial.strategy.micro_batch_size == size:
+        if trial.metrics is None or trial.strategy.micro_batch_size != size:
+            continue
+        if settings == verdict.option.settings and verdict.option.knob in trial.metrics.confirmed:
+            return "log"
+        if peak := trial.metrics.peak_memory_gib:
             peaks.setdefault(settings, []).append(peak)
     with_knob, baseline = peaks.get(verdict.option.settings), peaks.get(BASELINE)
     if not with_knob or not baseline:

@@ -239,6 +239,7 @@ def metrics(
     loss: float | None = None,
     first_losses: Sequence[float | None] = (),
     trainer_parameters: float | None = None,
+    confirmed: Sequence[str] = (),
     routing: Routing | None = None,
     gpu_joules_per_token: float | None = None,
     power_factor: float = 1.0,
@@ -247,6 +248,7 @@ def metrics(
 
     Args:
         trainer_parameters: the model's parameters as its trainer counts them; None if unknown.
+        confirmed: names of the strategy that the trainer reported with the requested value.
         routing: of tokens to experts; None without experts, or if unknown.
         gpu_joules_per_token: measured energy of only the GPUs; None if power was not sampled.
         power_factor: the GPUs' draw relative to the machine's power figures, if power was not
@@ -299,6 +301,7 @@ def metrics(
         first_losses=list(first_losses),
         trainer_parameters=None if trainer_parameters is None else round(trainer_parameters),
         model_parameters=None if trainer_parameters is None else transformer.trained_parameters,
+        confirmed=list(confirmed),
         routing=routing,
     )
 

@@ -11,6 +11,8 @@ from search_spaces.dimensions import Scalar
 from search_spaces.strategy import Strategy, strategy_with
 
 KnobDecision: TypeAlias = Literal["adopted", "rejected", "not decided"]
+KnobSign: TypeAlias = Literal["time", "log", "memory"]
+"""What shows that a knob was on."""
 
 
 class KnobResult(Wire):
@@ -41,8 +43,8 @@ class KnobResult(Wire):
     """Expected gain at the other micro-batch size; null if not measured."""
     sign_differs: bool = False
     """Whether it is probably faster at one micro-batch size and slower at the other."""
-    seen_in: Literal["time", "memory"] | None = None
-    """Where it shows that the knob was on; null: it may not have been."""
+    seen_in: KnobSign | None = None
+    """What shows that the knob was on; null: it may not have been."""
 
 
 class KnobFindings(Wire):

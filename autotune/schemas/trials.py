@@ -71,6 +71,8 @@ class TrialMetrics(Wire):
     model_parameters: int | None = None
     """Parameters of the requested model, from which metrics are computed; null if the trainer does
     not report its own."""
+    confirmed: list[str] = Field(default_factory=list)
+    """Names of the strategy that the trainer reported with the requested value."""
     routing: Routing | None = None
     """Whether the router chose each token's experts, or tokens were dealt out evenly; null for a
     model without experts, and if the trainer does not report it."""

@@ -181,7 +181,7 @@ class AdapterReader:
     def file(self) -> str:
         return self.json_lines or self.csv or self.tensorboard
 
-    def tells(self, figure: str) -> bool:
+    def reports(self, figure: str) -> bool:
         return bool(getattr(self, figure)) or f"(?P<{figure}>" in self.log
 
 

@@ -93,6 +93,7 @@ class RankFigures:
     Attributes:
         latest: the last iteration reported.
         arrived: by reader, the last line with a step: which step, and its arrival time.
+        confirmed: names of the strategy that it reported with the requested value.
         differs: a name of the strategy, the requested value, and the reported one.
     """
 
@@ -102,6 +103,7 @@ class RankFigures:
     peak_memory_gib: float | None = None
     peak_allocated_gib: float | None = None
     parameters: float | None = None
+    confirmed: set[str] = field(default_factory=set)
     differs: tuple[str, Value, Value] | None = None
 
     def raise_peak(self, name: str, gib: Value) -> None:
@@ -110,8 +112,8 @@ class RankFigures:
 
     @property
     def timed(self) -> list[ReportedIteration]:
-        told = sorted(self.iterations.values(), key=lambda each: each.step)
-        return [each for each in told if each.time_s is not None]
+        by_step = sorted(self.iterations.values(), key=lambda each: each.step)
+        return [each for each in by_step if each.time_s is not None]
 
 
 class StartFigures:
@@ -137,7 +139,7 @@ class StartFigures:
 
     @property
     def clock(self) -> int | None:
-        return min((rank for rank, told in self.ranks.items() if told.timed), default=None)
+        return min((rank for rank, figures in self.ranks.items() if figures.timed), default=None)
 
     @property
     def iterations(self) -> list[ReportedIteration]:
@@ -172,15 +174,15 @@ class StartFigures:
         """Number of iterations between two reports."""
         steps = [i.step for i in self.iterations]
         if len(steps) == 1:
-            told = (step for rank in self.ranks.values() for step in rank.iterations)
-            steps.insert(0, max((step for step in told if step < steps[0]), default=0))
+            untimed = (step for rank in self.ranks.values() for step in rank.iterations)
+            steps.insert(0, max((step for step in untimed if step < steps[0]), default=0))
         gaps = (steps[n] - steps[n - 1] for n in range(1, len(steps)))
         return max(1, min(gaps, default=1))
 
     @property
     def excluded(self) -> frozenset[int]:
-        told = (each for rank in self.ranks.values() for each in rank.iterations.values())
-        return frozenset(each.step for each in told if each.excluded)
+        every = (each for rank in self.ranks.values() for each in rank.iterations.values())
+        return frozenset(each.step for each in every if each.excluded)
 
     @property
     def losses(self) -> list[float]:
@@ -198,13 +200,17 @@ class StartFigures:
 
     @property
     def parameters(self) -> float | None:
-        told = (self.ranks[rank].parameters for rank in sorted(self.ranks))
-        return next((each for each in told if each is not None), None)
+        by_rank = (self.ranks[rank].parameters for rank in sorted(self.ranks))
+        return next((each for each in by_rank if each is not None), None)
 
     @property
     def differs(self) -> tuple[str, Value, Value] | None:
-        told = (self.ranks[rank].differs for rank in sorted(self.ranks))
-        return next(filter(None, told), None)
+        by_rank = (self.ranks[rank].differs for rank in sorted(self.ranks))
+        return next(filter(None, by_rank), None)
+
+    @property
+    def confirmed(self) -> frozenset[str]:
+        return frozenset().union(*(each.confirmed for each in self.ranks.values()))
 
     def take(
         self, place: int, found: Mapping[str, Value], *, rank: int, at_s: float | None = None
@@ -218,26 +224,28 @@ class StartFigures:
         if reader.excludes_next:
             self._excludes_next = True
             return False
-        told = self.ranks.setdefault(rank, RankFigures())
-        step = _figure(_worked_out(reader.step, "step", found, self._names_at(told.latest)))
+        figures = self.ranks.setdefault(rank, RankFigures())
+        step = _figure(_worked_out(reader.step, "step", found, self._names_at(figures.latest)))
         if step is not None:
-            told.latest = int(step)
-            self._lowest = min(told.latest, self._lowest)
-        names = self._names_at(told.latest)
-        self._compare(reader, found, told, None if step is None else names)
+            figures.latest = int(step)
+            self._lowest = min(figures.latest, self._lowest)
+        names = self._names_at(figures.latest)
+        self._compare(reader, found, figures, None if step is None else names)
         for name in ("peak_memory_gib", "peak_allocated_gib"):
-            told.raise_peak(name, _worked_out(getattr(reader, name), name, found, names))
+            figures.raise_peak(name, _worked_out(getattr(reader, name), name, found, names))
         counted = _figure(_worked_out(reader.parameters, "parameters", found, names))
-        told.parameters = told.parameters if counted is None else counted
-        if told.latest is None:
+        figures.parameters = figures.parameters if counted is None else counted
+        if figures.latest is None:
             return False
-        iteration = told.iterations.setdefault(told.latest, ReportedIteration(step=told.latest))
+        iteration = figures.iterations.setdefault(
+            figures.latest, ReportedIteration(step=figures.latest)
+        )
         if step is not None and iteration.arrived_s is None:
             iteration.arrived_s = at_s
         iteration.lost(_worked_out(reader.loss, "loss", found, names))
         time_s = _figure(_worked_out(reader.iteration_time_s, "iteration_time_s", found, names))
         if reader.arrival and step is not None and at_s is not None:
-            time_s = _since(told, place, step=int(step), at_s=at_s)
+            time_s = _since(figures, place, step=int(step), at_s=at_s)
         if time_s is None or time_s <= 0:
             return False
         iteration.time_s = time_s
@@ -252,7 +260,7 @@ class StartFigures:
         self,
         reader: AdapterReader,
         found: Mapping[str, Value],
-        told: RankFigures,
+        figures: RankFigures,
         names: Names | None,
     ) -> None:
         """Compare a reported value of the strategy with the request.
@@ -264,13 +272,15 @@ class StartFigures:
         echoes = {name: value for name, value in found.items() if name in self._echoed}
         for name, text in reader.echo.items():
             echoes[name] = _worked_out(text, name, found, names or self.parts[0].names)
-        meant = [part.names for part in self.parts] if names is None else [names]
+        parts = [part.names for part in self.parts] if names is None else [names]
         for name, value in echoes.items():
-            asked = [each[name] for each in meant]
-            if value is None or told.differs is not None:
+            requested = [each[name] for each in parts]
+            if value is None:
                 continue
-            if not any(_same(each, value) for each in asked):
-                told.differs = (name, asked[-1], value)
+            if any(_same(each, value) for each in requested):
+                figures.confirmed.add(name)
+            elif figures.differs is None:
+                figures.differs = (name, requested[-1], value)
 
 
 def _worked_out(text: str, name: str, found: Mapping[str, Value], names: Names) -> Value:
@@ -289,21 +299,21 @@ def _figure(value: Value) -> float | None:
     return float(value) if isinstance(value, (int, float)) else None
 
 
-def _same(asked: Value, told: Value) -> bool:
-    if isinstance(asked, bool):
-        return asked == (str(told).lower() in _TRUE)
-    if isinstance(asked, str) or isinstance(told, str):
-        return str(asked).lower() == str(told).lower()
-    return asked == told
+def _same(requested: Value, reported: Value) -> bool:
+    if isinstance(requested, bool):
+        return requested == (str(reported).lower() in _TRUE)
+    if isinstance(requested, str) or isinstance(reported, str):
+        return str(requested).lower() == str(reported).lower()
+    return requested == reported
 
 
-def _since(told: RankFigures, place: int, *, step: int, at_s: float) -> float | None:
+def _since(figures: RankFigures, place: int, *, step: int, at_s: float) -> float | None:
     """Return the seconds since the previous line with a step; the first of several with the same
     step counts. Never zero, even if a busy machine has read both at once."""
-    before = told.arrived.get(place)
+    before = figures.arrived.get(place)
     if before is not None and step == before[0]:
         return None
-    told.arrived[place] = (step, at_s)
+    figures.arrived[place] = (step, at_s)
     if before is None or step < before[0]:
         return None
     return max(at_s - before[1], STAMP_S) / (step - before[0])

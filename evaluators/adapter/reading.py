@@ -139,7 +139,7 @@ class _AdapterTable:
         for key, value in self._table.items():
             if key not in KEYS:
                 self._faults.unknown(key, value, KEYS)
-        told: dict[str, Any] = {
+        content: dict[str, Any] = {
             "name": self._path.stem,
             "command": self._words("command", fault="missing"),
             "prepare": self._words("prepare"),
@@ -156,8 +156,8 @@ class _AdapterTable:
             "read": tuple(self._readers()),
             "versions": self._texts("versions"),
             "needs": self._needs(),
-            "evidence": self._one_of("evidence", Evidence, unsaid="unchecked"),
-            "tuning": self._one_of("tuning", Tuning, unsaid="usual"),
+            "evidence": self._one_of("evidence", Evidence, default="unchecked"),
+            "tuning": self._one_of("tuning", Tuning, default="usual"),
             "states": self._states(),
             "checked": self._text("checked"),
             "trains": self._trains(),
@@ -167,7 +167,7 @@ class _AdapterTable:
             "numerics": self._texts("numerics"),
         }
         if not self._faults.problems:
-            adapter = Adapter(**told)
+            adapter = Adapter(**content)
             self._check_whole(adapter)
         if self._faults.problems:
             raise InvalidInputs(self._faults.problems)
@@ -321,7 +321,7 @@ class _AdapterTable:
             template(text).names.intersection(OF_FIRST) for text in texts_of(places)
         ):
             valid = f"[one_start.set] with {' or '.join(OF_FIRST)}"
-            self._faults.add("one_start", None, "it tells nothing of the first GAS", valid=valid)
+            self._faults.add("one_start", None, "it does not mention the first GAS", valid=valid)
         return OneStart(when=str(when), places=places)
 
     def _training(self) -> AdapterTraining | None:
@@ -452,9 +452,9 @@ class _AdapterTable:
     def _readers(self) -> Iterator[AdapterReader]:
         keys = tuple(each.name for each in fields(AdapterReader))
         for name, table in self._sections("read", keys):
-            told = {key: table[key] for key in keys if key in table}
-            if self._reads_well(name, told):
-                yield AdapterReader(**told)
+            values = {key: table[key] for key in keys if key in table}
+            if self._reads_well(name, values):
+                yield AdapterReader(**values)
 
     def _reads_well(self, name: str, table: Mapping[str, Any]) -> bool:
         before = len(self._faults.problems)
@@ -515,8 +515,8 @@ class _AdapterTable:
             if name in known and isinstance(several, list)
         }
 
-    def _one_of(self, key: str, choices: Any, *, unsaid: str) -> Any:
-        value = self._table.get(key, unsaid)
+    def _one_of(self, key: str, choices: Any, *, default: str) -> Any:
+        value = self._table.get(key, default)
         if value not in get_args(choices):
             self._faults.add(key, value, "not one of them", valid=", ".join(get_args(choices)))
         return value
@@ -554,7 +554,7 @@ class _AdapterTable:
                 reason = "neither command nor [set] mentions it"
                 self._faults.add(f"dimension.{name}", name, reason)
         # The columns of a file are unknown until there is one.
-        if not any(r.tells("iteration_time_s") or r.arrival or r.file for r in adapter.read):
+        if not any(r.reports("iteration_time_s") or r.arrival or r.file for r in adapter.read):
             valid = "a [[read]] with iteration_time_s, or with arrival = true"
             self._faults.add("read", None, "no pattern reads the time of an iteration", valid=valid)
         files = {Place.read(place).file for place in adapter.places} - {""}

@@ -244,6 +244,7 @@ class AdapterProgram:
             loss=next((loss for loss in reversed(losses) if math.isfinite(loss)), None),
             first_losses=tuple(parts[0].figures.losses[:COMPARED]),
             trainer_parameters=parts[-1].figures.parameters,
+            confirmed=tuple(sorted(parts[0].figures.confirmed)),
             versions=self._versions(folder),
         )
 
@@ -351,10 +352,10 @@ class MeasuredPart:
         """Why there is no measurement; None if there is one."""
         gas = f"GAS {self.gradient_accumulation_steps}"
         if self.figures.differs:
-            name, asked, reported = self.figures.differs
+            name, requested, reported = self.figures.differs
             of = f"GAS {' and '.join(str(accumulation_of(part)) for part in self.figures.parts)}"
             one = " in one start" if len(self.figures.parts) > 1 else ""
-            return f"{of}{one}: the trainer reports {name} = {reported} instead of {asked}"
+            return f"{of}{one}: the trainer reports {name} = {reported} instead of {requested}"
         iterations = self.figures.iterations
         if not iterations:
             return f"{gas}: no pattern of the adapter matched an iteration's time in the output"

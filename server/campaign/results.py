@@ -154,6 +154,7 @@ def _figures(
             loss=loss,
             first_losses=[each if math.isfinite(each) else None for each in outcome.first_losses],
             trainer_parameters=counted if counted and math.isfinite(counted) else None,
+            confirmed=outcome.confirmed,
             routing=outcome.routing,
             gpu_joules_per_token=_sampled(outcome),
             power_factor=power_factor,

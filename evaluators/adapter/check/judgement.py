@@ -358,7 +358,7 @@ def _late_times(start: _CheckedStart) -> CheckFinding | None:
 
 
 def _lines_that_tell(figure: str, start: _CheckedStart) -> list[int]:
-    readers = [each for each in start.adapter.read if each.log and each.tells(figure)]
+    readers = [each for each in start.adapter.read if each.log and each.reports(figure)]
     patterns = [re.compile(reader.log) for reader in readers]
     lines = enumerate(start.lines)
     return [place for place, line in lines if any(each.search(line) for each in patterns)]

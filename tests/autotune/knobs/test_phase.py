@@ -54,11 +54,14 @@ QUESTION = KnobQuestion(
 def start(number: int, settings: Settings, seconds: float, **changes: Any) -> Trial:
     size = changes.pop("micro_batch_size", 2)
     strategy = with_settings(at_size(LAYOUT, size), settings)
-    losses = changes.pop("first_losses", [10.0, 9.5])
+    figures = {
+        "first_losses": changes.pop("first_losses", [10.0, 9.5]),
+        "confirmed": changes.pop("confirmed", []),
+    }
     made = trial(number, strategy, seconds=seconds, purpose="knob", **changes)
     if made.metrics is None:
         return made
-    metrics = made.metrics.model_copy(update={"first_losses": losses})
+    metrics = made.metrics.model_copy(update=figures)
     return made.model_copy(update={"metrics": metrics})
 
 
@@ -155,12 +158,15 @@ def test_a_faster_start_at_the_other_size_reopens_the_layout() -> None:
     assert found.reopened.startswith("At MBS 4 with bucket = 2 an iteration takes 0.8 s instead")
 
 
-def test_memory_shows_that_a_knob_was_on() -> None:
+def test_memory_or_the_log_shows_that_a_knob_was_on() -> None:
     trials = [start(n, BASELINE, 1.0, peak=10.0) for n in (1, 2, 3)]
     quiet = start(4, (("bucket", 2),), 1.0, peak=10.05)
     fuller = start(5, (("bucket", 4),), 1.0, peak=12.0)
     seen = {each.value: each.seen_in for each in found_in(*trials, quiet, fuller).results}
     assert seen == {2: None, 4: "memory"}
+    echoed = start(6, (("bucket", 2),), 1.0, peak=10.05, confirmed=["bucket"])
+    seen = {each.value: each.seen_in for each in found_in(*trials, echoed, fuller).results}
+    assert seen == {2: "log", 4: "memory"}
 
 
 def test_noise_is_known_from_equal_starts_only() -> None:

@@ -20,6 +20,7 @@ import sys
 import types
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,8 @@ def _answer(script: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
     with megatron_checkout.environment({**request["variables"], **ranks}):
         try:
             recipe = _configured(script, request["words"])
+            with redirect_stdout(StringIO()) as printed:
+                recipe.log_non_default_values()
         except (Exception, SystemExit) as error:
             return {"error": f"{type(error).__name__}: {error}"}
     found = {
@@ -146,7 +149,8 @@ def _answer(script: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
         for part, names in FIELDS.items()
         for name in names
     }
-    return {**found, "data_parallel_size": recipe.data_parallel_size}
+    size = recipe.data_parallel_size
+    return {**found, "data_parallel_size": size, "printed": printed.getvalue()}
 
 
 def main(checkout: Path, requests: Sequence[Mapping[str, Any]]) -> Any:

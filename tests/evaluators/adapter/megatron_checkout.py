@@ -5,8 +5,8 @@ Megatron-DeepSpeed.
 
 A request is `{"words": […], "variables": {…}, "world_size": n}`, and may have the `generation` of
 the GPU, which is 9 (Hopper) otherwise; its answer is the arguments as Megatron has them afterwards,
-with the batch of each iteration where samples are counted, or `{"error": …}`. An empty list asks
-for the options themselves.
+with the batch of each iteration where samples are counted and what it printed, or
+`{"error": …}`. An empty list asks for the options themselves.
 
 What a machine without GPUs lacks has a stand-in, and nothing else has: the packages of `ABSENT`,
 `torch.compile`, `typing.override` before Python 3.12, the generation of the GPU, and the version of
@@ -26,6 +26,7 @@ import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -127,7 +128,8 @@ def _answer(module: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
     mpi.COMM_WORLD.Get_rank.return_value = 0
     sys.argv = ["pretrain_gpt.py", *request["words"]]
     module.get_device_arch_version = lambda: request.get("generation", HOPPER)
-    with environment(variables):
+    printed = StringIO()
+    with environment(variables), redirect_stdout(printed):
         try:
             args = module.parse_args()
             module.validate_args(args)
@@ -138,7 +140,8 @@ def _answer(module: Any, request: Mapping[str, Any]) -> Mapping[str, Any]:
         except (AssertionError, ValueError, RuntimeError, SystemExit) as error:
             return {"error": f"{type(error).__name__}: {error}"}
     answer = {name: _plain(value) for name, value in vars(args).items()}
-    return answer | {"batches": list(_batches(args)) if args.train_samples else None}
+    batches = list(_batches(args)) if args.train_samples else None
+    return answer | {"batches": batches, "printed": printed.getvalue()}
 
 
 def _batches(args: Any) -> Iterator[int]:

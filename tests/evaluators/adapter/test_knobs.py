@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ import pytest
 from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import adapter_names, load_adapter
 from evaluators.adapter.expression import parse
+from evaluators.adapter.figures import StartPart
 from evaluators.adapter.knobs import catalog_names, knob_catalog
+from evaluators.adapter.log import AdapterLog
 from evaluators.adapter.reading import read_adapter
 from evaluators.adapter.rendering import (
     StartPlan,
@@ -32,7 +34,7 @@ from search_spaces.machine import Machine
 from search_spaces.rules import findings
 from search_spaces.strategy import Strategy, strategy_with
 from search_spaces.transformer import Transformer
-from tests.evaluators.adapter.megatron_lm import answers, answers_of_bridge
+from tests.evaluators.adapter.megatron_lm import answers, answers_of_bridge, parsed
 
 Layout = tuple[Transformer, Machine, Strategy]
 PLAIN = Strategy(
@@ -148,8 +150,8 @@ MEGATRON = {"megatron-lm": "AUTOTUNE_MEGATRON_LM", "megatron-bridge": "AUTOTUNE_
 """Adapter -> the variable that names a checkout of its trainer."""
 
 
-def validated(name: str, starts: Sequence[tuple[TrainerStart, Layout]]) -> list[str]:
-    """Return what the trainer's own parser and validation say against starts; empty for nothing."""
+def validated(name: str, starts: Sequence[tuple[TrainerStart, Layout]]) -> list[Mapping[str, Any]]:
+    """Return the answers of the trainer's own parser and validation, with `error` or `printed`."""
     checkout = os.environ.get(MEGATRON[name], "")
     if not checkout:
         pytest.skip(f"{MEGATRON[name]} names no checkout")
@@ -163,16 +165,63 @@ def validated(name: str, starts: Sequence[tuple[TrainerStart, Layout]]) -> list[
         }
         for each, layout in starts
     ]
-    return [told.get("error", "") for told in ask(checkout, requests)]
+    return list(ask(checkout, requests))
+
+
+def echoed(adapter: Adapter) -> set[str]:
+    return adapter.knobs.keys() & {name for reader in adapter.read for name in reader.echo}
+
+
+def confirmed(
+    adapter: Adapter, starts: Iterable[tuple[Mapping[str, Scalar], Layout, Iterable[str]]]
+) -> set[str]:
+    """Return the knobs whose values the lines of some start confirm; none may differ."""
+    found: set[str] = set()
+    for chosen, (model, machine, strategy), lines in starts:
+        names = names_of(adapter, model, machine, with_knobs(adapter, chosen, strategy))
+        log = AdapterLog(adapter.read, [[StartPart(names, 2)]])
+        for line in lines:
+            log.take(f"[start 1 rank 0 1.000000s] {line}")
+        figures = log.starts[0].figures
+        assert figures.differs is None, (chosen, model.name)
+        found |= figures.confirmed & chosen.keys()
+    return found
+
+
+def test_printed_arguments_confirm_knobs() -> None:
+    adapter = load_adapter("megatron-lm")
+    starts = [
+        (chosen, layout, printed_arguments(parsed(start(adapter, chosen, layout).words[3:])))
+        for layout in LAYOUTS
+        for _, chosen in tried(adapter, layout)
+    ]
+    assert confirmed(adapter, starts) == echoed(adapter)
+    [(chosen, layout, lines), *_] = (each for each in starts if "ep_overlap" in each[0])
+    ignored = [
+        line.replace("True", "False") if "expert_parallel_comm" in line else line for line in lines
+    ]
+    with pytest.raises(AssertionError):
+        confirmed(adapter, [(chosen, layout, ignored)])
+
+
+def printed_arguments(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the lines that Megatron-LM prints of its arguments."""
+    return [f"  {name} {'.' * (48 - len(name))} {value}" for name, value in arguments.items()]
 
 
 @pytest.mark.parametrize("name", MEGATRON)
 def test_the_trainer_accepts_all_values_on_three_layouts(name: str) -> None:
     adapter = load_adapter(name)
-    asked = [(chosen, layout) for layout in LAYOUTS for _, chosen in tried(adapter, layout)]
-    assert {n for chosen, _ in asked for n in chosen} >= adapter.knobs.keys() - {"cudnn_norm"}
-    errors = validated(name, [(start(adapter, *each), each[1]) for each in asked])
-    assert [(c, m[0].name, e) for (c, m), e in zip(asked, errors, strict=True) if e] == []
+    cases = [(chosen, layout) for layout in LAYOUTS for _, chosen in tried(adapter, layout)]
+    assert {n for chosen, _ in cases for n in chosen} >= adapter.knobs.keys() - {"cudnn_norm"}
+    found = validated(name, [(start(adapter, *each), each[1]) for each in cases])
+    pairs = list(zip(cases, found, strict=True))
+    assert [(c, m[0].name, each["error"]) for (c, m), each in pairs if "error" in each] == []
+    printed = [(*case, each["printed"].splitlines()) for case, each in pairs]
+    # Bridge prints no value that is Megatron Core's own, such as an overlap that is off.
+    silent = {n for n, knob in adapter.knobs.items() if knob.values == (True, False)}
+    expected = echoed(adapter) - (silent if name == "megatron-bridge" else set())
+    assert confirmed(adapter, printed) == expected
 
 
 SEEN_BY_VALIDATION: list[tuple[dict[str, Scalar], dict[str, Any]]] = [
@@ -198,8 +247,10 @@ def test_conflicts_are_real() -> None:
         faults = refused(adapter, chosen, layout)
         assert any("Megatron" in each or "megatron/" in each for each in faults), chosen
         starts.append((start(free, chosen, layout), layout))
-    errors = validated("megatron-lm", starts)
-    assert [c for c, error in zip(SEEN_BY_VALIDATION, errors, strict=True) if not error] == []
+    found = validated("megatron-lm", starts)
+    assert [
+        c for c, each in zip(SEEN_BY_VALIDATION, found, strict=True) if "error" not in each
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,11 @@ def test_the_digest_changes_with_the_users_own_file(tmp_path: Path) -> None:
         ("[set]", '[fixed]\nprecision = "fp64"\n[set]', "not a value of this dimension"),
         ("[set]", "[set]\n'--a' = 1979-05-27", "not a value that can be set"),
         ("[set]", "[one_start]\nwhen = 'True'\n[set]", "one_start.set=.*both batches"),
-        ("[set]", "[one_start.set]\n'--a' = '{iterations}'\n[set]", "nothing of the first GAS"),
+        (
+            "[set]",
+            "[one_start.set]\n'--a' = '{iterations}'\n[set]",
+            "does not mention the first GAS",
+        ),
         ("[set]", "[one_start.set]\n'--a' = '{first_gas}'\n[set]", "unknown name first_gas"),
         (
             "[set]",

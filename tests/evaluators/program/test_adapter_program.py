@@ -39,6 +39,8 @@ log = 'step (?P<step>\d+) (?P<iteration_time_s>[\d.]+) s'
 [[read]]
 log = 'on (?P<share>\d+) of \d+: (?P<weights>\d+) weights'
 parameters = "share * weights"
+[[read]]
+log = 'batch: (?P<micro_batch_size>\d+)'
 """
 
 
@@ -103,6 +105,16 @@ def test_the_trainers_count_of_parameters_comes_with_its_trial(tmp_path: Path) -
     steps = [f"step {n} 0.1 s" for n in range(1, 12)]
     assert _outcome(tmp_path, "on 2 of 4: 1200 weights", *steps).trainer_parameters == 2400.0
     assert _outcome(tmp_path, *steps).trainer_parameters is None
+
+
+def test_a_reported_value_is_confirmed_or_fails_the_trial(tmp_path: Path) -> None:
+    steps = [f"step {n} 0.1 s" for n in range(1, 12)]
+    size = strategy().micro_batch_size
+    assert _outcome(tmp_path, f"batch: {size}", *steps).confirmed == ("micro_batch_size",)
+    differs = _outcome(tmp_path, f"batch: {size + 1}", *steps)
+    assert differs.error is not None
+    assert f"reports micro_batch_size = {size + 1} instead of {size}" in differs.error
+    assert not differs.confirmed
 
 
 CONFIRMING = TrialProtocol(
