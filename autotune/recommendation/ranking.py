@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
@@ -103,6 +104,11 @@ class Contender:
     @property
     def rate(self) -> float:
         return float(getattr(self.metrics, self.objective))
+
+    @property
+    def joules_per_token(self) -> float | None:
+        rate = self.metrics.tokens_per_joule
+        return None if rate is None else 1.0 / rate
 
     @property
     def uncertainty(self) -> float:
@@ -262,18 +268,9 @@ def fastest_without_headroom(ranked: Sequence[Contender]) -> Contender | None:
     return max(tight, key=lambda other: other.rate, default=None)
 
 
-def _num_nodes(contender: Contender) -> float:
-    return float(contender.strategy.num_nodes)
-
-
-def _joules_per_token(contender: Contender) -> float | None:
-    rate = contender.metrics.tokens_per_joule
-    return None if rate is None else 1.0 / rate
-
-
 COSTS: Mapping[ParetoCost, Callable[[Contender], float | None]] = {
-    "num_nodes": _num_nodes,
-    "joules_per_token": _joules_per_token,
+    "num_nodes": attrgetter("strategy.num_nodes"),
+    "joules_per_token": attrgetter("joules_per_token"),
 }
 
 
@@ -310,7 +307,7 @@ def _point(contender: Contender) -> FrontPoint:
         trial_numbers=[trial.number for trial in contender.trials],
         strategy=contender.strategy,
         tokens_per_s=contender.metrics.tokens_per_s,
-        joules_per_token=_joules_per_token(contender),
+        joules_per_token=contender.joules_per_token,
         energy_sampled=contender.metrics.energy_sampled,
         confirmed=contender.confirmed,
     )

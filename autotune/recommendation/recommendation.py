@@ -207,7 +207,7 @@ def _ranked(campaign: Campaign, contender: Contender, *, best: Contender, rank: 
         failed_confirmation=contender.failed_confirmation,
         keeps_headroom=contender.keeps_headroom,
         memory_headroom_gib=None if peak is None else campaign.machine.memory_gib - peak,
-        joules_per_token=_joules_per_token(contender),
+        joules_per_token=contender.joules_per_token,
         gpu_joules_per_token=median(drawn) if drawn else None,
         projected_from_nodes=contender.projected_from_nodes,
         projected_from_layers=contender.projected_from_layers,
@@ -238,7 +238,7 @@ def _training(campaign: Campaign, best: Contender) -> TrainingCost:
     iterations = math.ceil(tokens / tokens_per_iteration)
     seconds = iterations * figures.iteration_time_s
     nodes = best.strategy.num_nodes
-    joules = _joules_per_token(best)
+    joules = best.joules_per_token
     gpu_joules = _gpu_joules_per_token(campaign, best)
     trained = iterations * tokens_per_iteration
     return TrainingCost(
@@ -251,11 +251,6 @@ def _training(campaign: Campaign, best: Contender) -> TrainingCost:
         energy_sampled=figures.energy_sampled,
         assumed=not (campaign.request.budget.train_tokens or campaign.request.tokens),
     )
-
-
-def _joules_per_token(contender: Contender) -> float | None:
-    rate = contender.metrics.tokens_per_joule
-    return None if rate is None else 1.0 / rate
 
 
 def _gpu_joules_per_token(campaign: Campaign, contender: Contender) -> float | None:
