@@ -94,7 +94,7 @@ class Cache:
         entry = self._entries.get(key)
         if entry is None or entry.version != version:
             return None
-        self._entries[key] = entry  # its time begins anew
+        self._entries[key] = entry  # its time starts again
         return entry
 
 

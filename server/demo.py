@@ -1,4 +1,4 @@
-"""The demonstration: a service, a campaign of real trials beside a simulated one, and a second real
+"""The demonstration: a service, a simulated campaign, a campaign of real trials, and a second real
 campaign that starts from the trials of the first."""
 
 from __future__ import annotations

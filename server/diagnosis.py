@@ -35,7 +35,7 @@ def diagnosis_of(
 
     Args:
         model, machine, nodes, baseline: used instead of what the log says.
-        adapter: name of the trainer's adapter; that of the log's form by default.
+        adapter: name of the trainer's adapter; by default, inferred from the log's form.
         calibration_of: returns the calibration by earlier trials.
 
     Raises:

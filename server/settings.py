@@ -45,7 +45,7 @@ class Settings(BaseSettings):
         None, description="file with the password of the user whom database_url names"
     )
     service_token_file: Path | None = Field(
-        None, description="file with the service's token, which is a new one at each start else"
+        None, description="file with the service's token; by default, each start makes a new token"
     )
     profiles_dir: Path = Field(
         default_factory=lambda: config_path().parent / "profiles",
@@ -74,8 +74,8 @@ class Settings(BaseSettings):
     )
     proxy_addresses: tuple[str, ...] = Field(
         ("127.0.0.1", "::1"),
-        description="of proxies, whose connections count as encrypted; alone believed, besides a "
-        "Unix socket, in that header",
+        description="of proxies; their connections count as encrypted, and only they and a Unix "
+        "socket may set that header",
     )
     proxy_new_users: Literal["", "read", "submit"] = Field(
         "", description="scope of a user whom the proxy names for the first time; empty: refused"
@@ -124,7 +124,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _users_behind_a_proxy(self) -> Self:
         if self.proxy_user_header and not self.group:
-            raise ValueError("a proxy names users of a group alone: set group, too")
+            raise ValueError("a proxy can only name users of a group: set group, too")
         return self
 
     @field_validator(

@@ -106,7 +106,7 @@ class Compression:
     """Middleware that compresses large responses to GET, event streams excepted.
 
     Responses to POST, the only ones with tokens and keys, are not compressed: the length of a
-    compressed response can reveal a secret beside text that an attacker chose (BREACH).
+    compressed response can reveal a secret next to text that an attacker chose (BREACH).
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -185,7 +185,7 @@ class Answers:
 
         Args:
             make: returns the body, given the campaign's last event.
-            besides: returns what else the body depends on, beside events.
+            besides: returns what else the body depends on, besides events.
             by_query: whether the body depends on the query string.
 
         Raises:

@@ -70,9 +70,9 @@ MOST_COUNTED = 10_000
 """Maximum pairs of an address and a user for which wrong tokens are counted."""
 
 ASK = (
-    "a token is needed: that of service.json in the data folder, which AUTOTUNE_TOKEN names on "
-    "another machine; `autotune` needs none where the service runs, and a browser is let in by the "
-    "address that `autotune ls` prints there"
+    "a token is needed: on another machine, set AUTOTUNE_TOKEN to the token in service.json of the "
+    "data folder; where the service runs, `autotune` needs none, and the address that `autotune "
+    "ls` prints there signs a browser in"
 )
 ASK_USER = (
     "a user's token is needed: store yours with `autotune login`, or set AUTOTUNE_TOKEN; in a "

@@ -41,7 +41,7 @@ class Encryption:
         if settings.tls_cert is not None:
             try:
                 context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-                # An empty password, so that OpenSSL does not prompt for that of a locked key.
+                # An empty password, so that OpenSSL does not prompt for the password of a key.
                 context.load_cert_chain(settings.tls_cert, settings.tls_key, password="")
             except OSError as error:  # SSLError among them
                 value, reason = str(settings.tls_cert), f"TLS cannot use it: {error}"

@@ -133,8 +133,8 @@ def _held(store: Store, caller: Caller, campaign_id: int, *, writes: bool) -> No
     if writes and not caller.changes(owner):
         whose = f"{owner}'s" if owner else "the service's own"
         raise NotAllowed(
-            f"campaign {campaign_id} is {whose}: {caller.shown} may see it, and its owner and "
-            "admins alone change it"
+            f"campaign {campaign_id} is {whose}: {caller.shown} may see it, and only its owner "
+            "and admins may change it"
         )
 
 

@@ -37,8 +37,8 @@ def protocol_of(
 
     Trials of the search, including the baseline, measure at their probes; confirmations and starts
     of knobs at their strategy's own GAS. All starts of knobs time the same number of iterations:
-    the first ones of a run are faster. The time limit is that of search trials, extended in
-    proportion for trials with more micro-batches.
+    the first ones of a run are faster. Trials with more micro-batches have the time
+    limit of search trials extended in proportion.
 
     Args:
         trials: of the campaign; those that had ended when this one was created determine which
@@ -113,7 +113,7 @@ def _limits(
 
 
 def _rate_at_one_second(workload: Workload, strategy: Strategy) -> float:
-    """Return the objective at one second per iteration. Energy is from the power figures alone, so
+    """Return the objective at one second per iteration. Energy is from the power figures only, so
     that strategies do not differ by the errors of one trial's sensors."""
     own = AccumulationMeasurement(
         gradient_accumulation_steps=strategy.gradient_accumulation_steps, iteration_times_s=(1.0,)

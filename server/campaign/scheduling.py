@@ -166,7 +166,7 @@ def next_search(
 ) -> NextTrials:
     """Return a search trial for the free nodes, if the budget allows one.
 
-    One at a time: it starts while the next one is computed, as do those of other campaigns.
+    One at a time: it and trials of other campaigns start while the next one is computed.
     """
     end = reason_to_end_search(campaign, trials, now=now)
     if end is not None:

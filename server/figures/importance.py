@@ -115,7 +115,7 @@ def _caption(bars: Sequence[ImpactBar], strategies: int) -> str:
         f"({first.low:.0f} to {first.high:.0f} %)"
     )
     second = (
-        f", that of {dimension_name(bars[1].dimension)} by {bars[1].impact:.0f} %"
+        f", the choice of {dimension_name(bars[1].dimension)} by {bars[1].impact:.0f} %"
         if len(bars) > 1
         else ""
     )

@@ -1,4 +1,4 @@
-"""How finished trials are drawn in all figures: failures differ by shape, not by colour alone."""
+"""How finished trials are drawn in all figures: failures differ by shape, not only by colour."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def objective_of(trial: Trial, objective: Objective) -> float | None:
 
 
 class TrialMark(Wire):
-    """One trial, as every figure tells it."""
+    """What every figure has of one trial."""
 
     number: int
     """The trial."""

@@ -80,7 +80,7 @@ WEIGHTS = ((60, 2.2, 0.9), (200, 1.6, 0.7), (inf, 1.2, 0.5))
 HARDLY = 0.05
 """Opacity of lines outside the brushed ranges."""
 
-BRUSH, BESIDE = "brush", "beside"
+BRUSH, OUTSIDE = "brush", "outside"
 """Parameters of the chart, which the page sets: the brushed range of each axis by its key; and, for
 each trial outside these ranges, its number with the value `true`. Looking up a number is cheap for
 Vega's interpreter."""
@@ -92,7 +92,7 @@ LABELLED = 9
 """Maximum number of labels of an axis, including its first and its last."""
 
 MARGIN = 0.45
-"""Margin beside the first and the last axis, as a share of the gap between two axes."""
+"""Margin outside the first and the last axis, as a share of the gap between two axes."""
 
 LAST_PX = 48
 """Minimum margin to the right of the last axis, for its values."""
@@ -417,10 +417,10 @@ class ParallelFigure(RateFigure):
 
         def through(name: str, *, seen: float, channels: Spec, **look: Any) -> Spec:
             """Return lines through all axes, faint outside the brushed ranges."""
-            beside = {"test": f"{BESIDE}[datum.number]", "value": HARDLY}
+            outside = {"test": f"{OUTSIDE}[datum.number]", "value": HARDLY}
             own = {
                 "detail": nominal("number"),
-                "strokeOpacity": {"condition": beside, "value": seen},
+                "strokeOpacity": {"condition": outside, "value": seen},
                 "tooltip": tooltip,
             }
             fold = [{"fold": keys, "as": ["axis", "place"]}]
@@ -444,7 +444,7 @@ class ParallelFigure(RateFigure):
             layers.append(layer("point", "ends", ends, **look))
         layers = [*_frame(place, palette, foot=foot), *layers, *_names(place, palette, layout)]
         spec = finish(layers, palette, self._data(failed, ran), height=HEIGHT_PX)
-        return spec | {"params": [{"name": name, "value": {}} for name in (BRUSH, BESIDE)]}
+        return spec | {"params": [{"name": name, "value": {}} for name in (BRUSH, OUTSIDE)]}
 
     def _data(
         self, failed: list[dict[str, Any]], ran: list[dict[str, Any]]

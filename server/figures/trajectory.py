@@ -208,7 +208,7 @@ def _undrawn(count: int, *, layers: bool) -> str:
     if not count:
         return ""
     few = "with few layers" if layers else "on few nodes"
-    return f" {plural(count, 'trial')} {few} that stand for more are in the table alone."
+    return f" {plural(count, 'trial')} {few} that stand for more are only in the table."
 
 
 def _summary(

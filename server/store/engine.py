@@ -181,7 +181,7 @@ def _close_to_others(file: Path) -> None:
 
 
 def file_system_of(folder: Path, mounts: dict[str, str]) -> str:
-    """Return the type of the file system of `folder`; `mounts` has that of each mount point."""
+    """Return the type of the file system of `folder`; `mounts` has the type of each mount point."""
     path = folder.absolute()
     for parent in (path, *path.parents):
         if str(parent) in mounts:

@@ -44,7 +44,7 @@ def last_event_of(session: Session, campaign_id: int) -> int:
 
 def newest_since(session: Session, after_id: int) -> dict[int, int]:
     """Return the id of the last event of each campaign that has a later one."""
-    # Grouped by an expression without an index: SQLite would read all of that of campaigns.
+    # Grouped by an expression without an index: SQLite would read the whole index on campaigns.
     campaign_id = EventRow.campaign_id + literal_column("0")
     query = select(campaign_id, func.max(EventRow.id)).where(EventRow.id > after_id)
     rows = session.execute(query.group_by(campaign_id))

@@ -42,8 +42,7 @@ class PastTrial:
 
     Attributes:
         num_layers: the number of layers that it ran with; None for all.
-        versions: versions of its software; those of its campaign's other trials if it reported
-            none.
+        versions: of its software; the versions of its campaign's other trials if it reported none.
     """
 
     id: int

@@ -79,7 +79,7 @@ def claim(
     """Claim the oldest free campaigns with work to do, in one statement.
 
     A resting campaign has work to do until its trials have ended. Times are by the database's
-    clock, so that those of hosts need not agree.
+    clock, so that the clocks of hosts need not agree.
 
     Args:
         among: condition on rows that may be claimed; None for all.

@@ -120,9 +120,9 @@ EXPLANATION: OutcomePart[Explanation] = OutcomePart("explanation", Explanation)
 
 
 def best_so_far(session: Session, campaigns: Sequence[Campaign]) -> dict[int, BestSoFar]:
-    """Return the best of each campaign: the stored one, or that of its trials if some have ended
-    since. No model is fitted: for trials on fewer nodes or with fewer layers, the stored one counts
-    even if it is outdated, and without one the full trials alone."""
+    """Return the best of each campaign: the stored one, or the best of its trials if some have
+    ended since. No model is fitted: for trials on fewer nodes or with fewer layers, the stored one
+    counts even if it is outdated, and without one only full trials count."""
     stored = BEST.read(session, [campaign.id for campaign in campaigns])
     found = {}
     for campaign in campaigns:

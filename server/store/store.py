@@ -164,7 +164,7 @@ def alembic_config(connection: Connection) -> Config:
     """Return Alembic's configuration for the migrations in this package, without a file."""
     from alembic.config import Config  # with its imports, which only a migration needs
 
-    config = Config(stdout=sys.stdout)  # by default that of its first import, perhaps closed
+    config = Config(stdout=sys.stdout)  # the default is stdout at its import, perhaps closed
     config.set_main_option("script_location", str(MIGRATIONS))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection

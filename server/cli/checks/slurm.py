@@ -113,7 +113,7 @@ def partitions(known: Mapping[str, Mapping[str, str]]) -> CheckResult:
 
 
 def nodes(slurm: Slurm) -> list[CheckResult]:
-    """Return how many nodes take jobs, and why others do not; empty if Slurm does not tell."""
+    """Return how many nodes take jobs, and why others do not; empty if Slurm does not know."""
     try:
         known = {node.name: node for node in slurm.known_nodes()}
     except SlurmError:

@@ -46,9 +46,9 @@ def predict(
     how its layout scales: strong scaling keeps the global batch, weak scaling grows it with the
     nodes, and efficiency is the rate per GPU relative to the fewest nodes.
 
-    Every prediction has an 80 % interval. It is wide, because it rests on no trial; those of
-    `autotune submit --dry-run` rest on the machine's earlier trials. `autotune sweep` predicts all
-    strategies of a space.
+    Every prediction has an 80 % interval. It is wide, because it rests on no trial; the
+    intervals of `autotune submit --dry-run` rest on the machine's earlier trials. `autotune sweep`
+    predicts all strategies of a space.
 
     Needs no service. Exit code 1 if the strategy is illegal or probably does not fit.
     """
@@ -111,10 +111,10 @@ def sweep(
 ) -> None:
     """Rank all layouts of a space by their predicted speed, without a trial.
 
-    Dimensions that are not given are automatic. Predictions and intervals are those of
-    `autotune predict`; the commands for the first rows are printed below the table. Also prints the
-    cost and the expected gain of a campaign with the default budget. With --rules, counts the
-    strategies of the space and explains which are refused.
+    Dimensions that are not given are automatic. `autotune predict` gives the same predictions and
+    intervals; the commands for the first rows are printed below the table. Also prints the cost
+    and the expected gain of a campaign with the default budget. With --rules, counts the strategies
+    of the space and explains which are refused.
 
     Needs no service. Exit code 1 if nothing fits.
     """

@@ -23,7 +23,7 @@ export function brush(plot, spec, { status, onTrial, onTrials }) {
   show(plot);
 }
 
-// Whether a click is on an axis, which is brushed by it, and not on a line.
+// Whether a click is on an axis, which it brushes, and not on a line.
 export const onAxis = (plot, event) => brushes.has(plot) && axisAt(plot, event) !== null;
 
 function listen(plot) {
@@ -73,8 +73,8 @@ function show(plot) {
   const brushed = Object.entries(ranges);
   const isWithin = (line) => brushed.every(([axis, [low, high]]) => low <= line[axis] && line[axis] <= high);
   const within = lines.filter(isWithin);
-  const beside = brushed.length ? lines.filter((line) => !isWithin(line)).map(({ number }) => [number, true]) : [];
-  view.signal("brush", { ...ranges }).signal("beside", Object.fromEntries(beside)).runAsync();
+  const outside = brushed.length ? lines.filter((line) => !isWithin(line)).map(({ number }) => [number, true]) : [];
+  view.signal("brush", { ...ranges }).signal("outside", Object.fromEntries(outside)).runAsync();
   if (!brushed.length) {
     if (status.textContent !== HINT) status.replaceChildren(HINT);
     return;

@@ -78,7 +78,7 @@ const showProgress = whileThere(async () => {
 const showTrials = whileThere(() => Promise.all([trajectory.update(), trials.update()]));
 const showAnswer = whileThere(() => replace("outcome"));
 const showFigures = whileThere(() => figures.update());
-const explained = document.getElementById("part-why"); // of a search alone
+const explained = document.getElementById("part-why"); // only searches have it
 const showExplanation = whileThere(() => replace("explanation"), () => EXPLAINED_EVERY_MS);
 
 function everything() {

@@ -49,8 +49,8 @@ async function offered(figures) {
   return new Set(offers.figures.filter(({ missing }) => !missing).map(({ kind }) => kind));
 }
 
-// Draws those anew that are in the open tab, others once theirs is opened; shows hidden ones that
-// can be had by now.
+// Redraws the figures of the open tab, and others once their tab opens; shows hidden ones that are
+// available by now.
 export async function update() {
   const figures = all(document);
   const hidden = figures.filter((figure) => figure.hidden);

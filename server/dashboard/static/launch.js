@@ -32,7 +32,7 @@ async function copy(launch) {
   }
 }
 
-// Browsers allow the clipboard to pages of this machine or over https alone; elsewhere the text is
+// Browsers allow the clipboard only to pages of this machine or over https; elsewhere the text is
 // selected, for the user to copy.
 async function write(text, launch) {
   if (navigator.clipboard) {

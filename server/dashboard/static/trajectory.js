@@ -64,7 +64,7 @@ async function redraw() {
 // What decides on a chart's axes: their unit, and whether there is anything to span them.
 const kind = (series) => [series.x_title, series.finished > 0, series.best.length > 0].join();
 
-// New rows into the chart as it stands; drawn anew where its axes are other ones.
+// Puts new rows into the chart, or redraws it if its axes have changed.
 export async function update() {
   if (!plot) return;
   const { series, caption, table } = await getJson(`${url}?by=${axis()}`);

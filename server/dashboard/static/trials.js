@@ -86,7 +86,7 @@ function unfold(key) {
   return update();
 }
 
-// Asks for the rows anew and puts in place those that differ.
+// Requests the rows again and replaces the ones that differ.
 export async function update() {
   const mine = ++newest;
   const fragment = await getNodes(`${url}/fragments/trials?${question()}`);
@@ -190,7 +190,7 @@ async function showLog(element) {
   element.scrollTop = element.scrollHeight;
 }
 
-// A finished trial's details are shown anew, if they are open.
+// Shows a finished trial's details again, if they are open.
 export function refresh(number) {
   const detail = details.get(number);
   if (detail) fill(detail.cells[0], number);
