@@ -140,7 +140,9 @@ class CampaignCost(Wire):
     node_hours_per_trial: float
     """Node-hours of one trial of the search."""
     node_hours: float
-    """Node-hours of all trials, including baseline and confirmations."""
+    """Node-hours of all trials, including baseline, confirmations and knobs."""
+    knob_starts: int = 0
+    """Expected starts of knobs on the best predicted layout."""
 
 
 class CampaignGain(Wire):

@@ -23,7 +23,7 @@ gradients during the backward pass (`overlap_comm`), as in the configurations of
 KEYS = {
     "allgather_bucket": "allgather_bucket_size",
     "prefetch_bucket": "stage3_prefetch_bucket_size",
-    "kept_parameters": "stage3_param_persistence_threshold",
+    "persistence_threshold": "stage3_param_persistence_threshold",
 }
 """Knob -> the key that is left out without a choice."""
 

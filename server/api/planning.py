@@ -23,6 +23,7 @@ from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 from server.cache import MEGABYTES, Cache
+from server.campaign.knobs import with_knob_starts
 from server.campaign.start import SearchStart, machine_digest, trainer_of
 from server.campaign.start import program_of as program_name
 from server.programs import chosen_profile, is_simulated, program_of
@@ -98,13 +99,17 @@ class Plans:
         def answer() -> CampaignPlan:
             calibration, sources = self._start(question)
             simulated = question.stack.simulated
-            return plan(
+            found = plan(
                 request,
                 question.space,
                 calibration,
                 started_from=sources,
                 simulated=simulated,
                 most=most,
+            )
+            program, parameters = question.space.program, calibration.parameters
+            return with_knob_starts(
+                found, request, question.profile, program, parameters=parameters
             )
 
         return self._cache.of(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
+from autotune.cost_model import Parameters
+from autotune.knobs.decision import next_starts
 from autotune.knobs.phase import (
     at_size,
     knob_trials,
@@ -15,11 +17,13 @@ from autotune.knobs.phase import (
     starts_of,
     with_settings,
 )
-from autotune.knobs.question import KnobQuestion, Settings
+from autotune.knobs.question import KnobOption, KnobQuestion, Settings
+from autotune.prediction.campaign_cost import trial_node_hours
 from autotune.recommendation.projected import all_contenders, nodes_at_hand
 from autotune.recommendation.ranking import level_runner_up
 from autotune.recommendation.recommendation import planned_node_hours, training_cost
 from autotune.schemas.campaigns import Campaign
+from autotune.schemas.plans import CampaignPlan
 from autotune.schemas.predictions import LIKELY_TO_FIT
 from autotune.schemas.requests import CampaignCreate, Knobs
 from autotune.schemas.trials import CONCLUSIVE, Trial
@@ -29,11 +33,17 @@ from evaluators.cluster import ClusterProfile, profile_from_dict
 from evaluators.program.support import knob_options, knobs_of_program
 from search_spaces.errors import InvalidInput
 from search_spaces.knob import Knob
+from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.rules import is_refused
 from search_spaces.strategy import Strategy
+from search_spaces.transformer import Transformer
 from server.campaign.protocol import knob_iterations
 from server.campaign.scheduling import NextTrials, reason_to_end_confirmations
+
+STARTS_OF_FIRST_ROUND = 1.15
+"""Starts of all rounds over those of the first: 24 to 28 of 23 in replays of 20 values
+(`tests/benchmarks/knob_replay.py`)."""
 
 
 def knobs_of_campaign(
@@ -82,7 +92,9 @@ def next_knob_start(
     for layout in _layouts(campaign, trials, proposer) if knobs else ():
         own = knob_trials(trials, layout, knobs)
         question = _question(campaign, trials, proposer, knobs, program, layout=layout)
-        planned = next_start(starts_of(own, timed_steps=knob_iterations(campaign)), question)
+        planned = next_start(
+            starts_of(own, timed_steps=knob_iterations(campaign.request.protocol)), question
+        )
         if planned is None:
             continue
         if (end := _reason_to_end(campaign, trials, own, now=now)) is not None:
@@ -117,9 +129,8 @@ def _question(
     *,
     layout: Strategy,
 ) -> KnobQuestion:
-    names = campaign.request.knobs
-    every = knob_options(layout, knobs, campaign.model, campaign.machine, program)
-    options = tuple(option for option in every if names == "all" or option.knob in names)
+    space = campaign.model, campaign.machine, program
+    options = tuple(_options(campaign.request.knobs, layout, knobs, *space))
     sizes = [layout.micro_batch_size]
     if any(option.reopens for option in options):
         sizes += _other_size(campaign, layout, trials, proposer, program)
@@ -131,6 +142,52 @@ def _question(
         training_node_hours=planned_node_hours(campaign, training),
         seed=campaign.request.seed,
     )
+
+
+def _options(
+    names: Knobs,
+    layout: Strategy,
+    knobs: Mapping[str, Knob],
+    transformer: Transformer,
+    machine: Machine,
+    program: ProgramCapabilities,
+) -> Iterator[KnobOption]:
+    for option in knob_options(layout, knobs, transformer, machine, program):
+        if names == "all" or option.knob in names:
+            yield option
+
+
+def with_knob_starts(
+    plan: CampaignPlan,
+    request: CampaignCreate,
+    profile: ClusterProfile | None,
+    program: ProgramCapabilities,
+    *,
+    parameters: Parameters,
+) -> CampaignPlan:
+    """Return a plan whose cost includes the starts of knobs on the best predicted layout."""
+    if not (request.knobs and plan.cost and plan.best):
+        return plan
+    layout, subject = plan.best[0].strategy, (plan.model, plan.machine)
+    options = tuple(_options(request.knobs, layout, knobs_of_program(profile), *subject, program))
+    size = layout.micro_batch_size
+    sizes = (size, 2 * size) if any(option.reopens for option in options) else (size,)
+    question = KnobQuestion(options=options, micro_batch_sizes=sizes, start_node_hours=0.0)
+    starts = round(STARTS_OF_FIRST_ROUND * len(next_starts((), question)))
+    timed = request.protocol.model_copy(
+        update={"measured_iterations": knob_iterations(request.protocol)}
+    )
+    [each] = trial_node_hours(
+        *subject,
+        [layout],
+        [(layout.gradient_accumulation_steps,)],
+        protocol=timed,
+        evaluator=request.evaluator,
+        parameters=parameters,
+    )
+    node_hours = plan.cost.node_hours + starts * float(each)
+    cost = plan.cost.model_copy(update={"knob_starts": starts, "node_hours": node_hours})
+    return plan.model_copy(update={"cost": cost})
 
 
 def _layouts(campaign: Campaign, trials: Sequence[Trial], proposer: Proposer) -> list[Strategy]:

@@ -14,6 +14,7 @@ from autotune.cost_model.columns import Columns
 from autotune.measurement.metrics import AccumulationMeasurement, metrics, probe_accumulations
 from autotune.recommendation.ranking import improvements
 from autotune.schemas.campaigns import Campaign
+from autotune.schemas.requests import ProtocolSpec
 from autotune.schemas.trials import Trial
 from evaluators.trial import TrialProtocol
 from search_spaces.lattice import Lattice
@@ -55,7 +56,7 @@ def protocol_of(
         accumulations=measured,
         warmup_accumulation=None if of_knob else probes[0],
         warmup_iterations=spec.warmup_iterations,
-        measured_iterations=knob_iterations(campaign) if of_knob else spec.measured_iterations,
+        measured_iterations=knob_iterations(spec) if of_knob else spec.measured_iterations,
         most_iterations=None if of_knob else spec.most_iterations,
         target_spread=spec.target_spread,
         give_up_above_s=_limits(campaign, trial, measured, trials=trials, calibration=calibration),
@@ -64,9 +65,8 @@ def protocol_of(
     )
 
 
-def knob_iterations(campaign: Campaign) -> int:
+def knob_iterations(protocol: ProtocolSpec) -> int:
     """Return the number of timed iterations of a knob's start."""
-    protocol = campaign.request.protocol
     return max(protocol.measured_iterations, protocol.most_iterations)
 
 

@@ -207,10 +207,12 @@ def dry_run(plan: CampaignPlan) -> RenderableType:
     """Return what a campaign may try, and its cost."""
     assert plan.cost is not None
     trials = f"{plan.cost.trials:,} trials of about {figure(plan.cost.node_hours_per_trial)}"
+    starts = plan.cost.knob_starts
+    with_knobs = f", with about {starts} starts of knobs" if starts else ""
     costs = [
         ("rests on", rests_on(plan)),
         ("budget buys", f"{trials} node-hours each"),
-        ("would cost", f"{figure(plan.cost.node_hours)} node-hours"),
+        ("would cost", f"{figure(plan.cost.node_hours)} node-hours{with_knobs}"),
         *([("baseline", plan.baseline_sentence)] if plan.baseline else []),
         *(
             [("few layers" if plan.screening.layers else "on few nodes", plan.screening.reason)]

@@ -148,6 +148,7 @@ function show(plan) {
   document.getElementById("report-cost").textContent =
     `A trial is expected to cost ${number(cost.node_hours_per_trial)} node-hours; ` +
     `the budget buys ${number(cost.trials)} trials. ` +
+    (cost.knob_starts ? `Knobs take about ${number(cost.knob_starts)} more starts. ` : "") +
     `Model: ${model.name}, ${model.num_layers} layers, hidden ${model.hidden_size}, ` +
     `${model.num_attention_heads} heads. ` +
     `Global batch sizes: ${listed(plan.global_batch_sizes)}. ${plan.baseline ? `Measured first: ${plan.baseline_sentence}.` : ""} ` +

@@ -11,6 +11,7 @@ from autotune.prediction.plan import plan
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import TrialState
 from autotune.schemas.plans import CampaignPlan
+from autotune.schemas.predictions import CampaignCost
 from autotune.schemas.resolution import machine_of, space_of, transformer_of
 from autotune.search import CampaignBelief
 from autotune.words.quantities import figure
@@ -115,6 +116,24 @@ def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: S
     rates = [each.tokens_per_s for each in expected.best]
     assert [each.tokens_per_s for each in answer.best] == pytest.approx(rates, rel=1e-3)
     assert answer.fitting == expected.fitting
+
+
+def test_a_plan_counts_the_starts_of_knobs(client: TestClient) -> None:
+    small = {"model": "tiny", "machine": "local", "nodes": 1, "evaluator": "local"}
+    small |= {"pool_nodes": 1, "space": {"zero_stage": [3], "tensor_parallel": [1]}}
+
+    def cost_with(knobs: object) -> CampaignCost:
+        cost = planned(client, **small, knobs=knobs).cost
+        assert cost is not None
+        return cost
+
+    plain, with_one, with_all = cost_with([]), cost_with(["overlap"]), cost_with("all")
+    assert 0 == plain.knob_starts < 4 < with_one.knob_starts < with_all.knob_starts < 30
+    hours = [cost.node_hours for cost in (plain, with_one, with_all)]
+    assert sorted(hours) == hours
+    each = (with_one.node_hours - plain.node_hours) / with_one.knob_starts
+    more = (with_all.node_hours - plain.node_hours) / with_all.knob_starts
+    assert each == pytest.approx(more)
 
 
 def test_the_page_has_one_figure_for_one_layout(client: TestClient, store: Store) -> None:
