@@ -85,9 +85,9 @@ EXTRAS := --extra trials --extra ray --extra postgresql
 COMPILE := build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
   --generate-hashes --no-annotate --no-header --upgrade
 # PyTorch, and what comes with it for GPUs, which its builds for processors do without.
-WITHOUT_PYTORCH := awk '/^[a-z]/ { kept = !/^(torch|triton|cuda-[a-z]*|nvidia-[a-z0-9-]*)==/ } kept'
+WITHOUT_PYTORCH := awk '/^[a-z]/ { other = !/^(torch|triton|cuda-[a-z]*|nvidia-[a-z0-9-]*)==/ } other'
 # Of two locks the second without what stands in the first.
-BEYOND := awk '/^[a-z]/ { kept = !($$1 in known) } NR == FNR { known[$$1]; next } kept'
+BEYOND := awk '/^[a-z]/ { missing = !($$1 in known) } NR == FNR { known[$$1]; next } missing'
 
 lock: ## write the newest versions of everything, with the hashes of their files, as the locks
 	$(PYTHON) -m venv build/lock

@@ -117,7 +117,7 @@ def test_memory_and_time_follow_it() -> None:
 
 
 def test_users_write_it() -> None:
-    said = key_values("tp=8,cp=4").dimensions
-    assert said == {"tensor_parallel": 8, "context_parallel": 4}
+    given = key_values("tp=8,cp=4").dimensions
+    assert given == {"tensor_parallel": 8, "context_parallel": 4}
     line = "--tensor-model-parallel-size 8 --context-parallel-size 4 --deepspeed"
     assert arguments(line, LLAMA).dimensions["context_parallel"] == 4

@@ -60,10 +60,10 @@ Cost = dict[str, Any]
 without noise, in tokens/s. The baseline and the confirmations are no trials of the search."""
 
 
-def cost(question: str, asked: Question, *, seed: int, screen_nodes: str) -> Cost:
+def cost(question: str, values: Question, *, seed: int, screen_nodes: str) -> Cost:
     how = {"seed": seed, "screen_nodes": screen_nodes}
     simulated = {"machine": "frontier", "evaluator": "simulated"}
-    subject = dict(zip(("model", "nodes", "space"), asked, strict=True))
+    subject = dict(zip(("model", "nodes", "space"), values, strict=True))
     request = CampaignCreate.model_validate({**subject, **simulated, **how})
     trials, best = _campaign(request)
     rate, _ = _rate(request, best)
@@ -84,10 +84,10 @@ def cost(question: str, asked: Question, *, seed: int, screen_nodes: str) -> Cos
 
 def _campaign(request: CampaignCreate) -> tuple[list[Trial], Strategy]:
     """Trials and best strategy of the product's own campaign, from its creation to its end."""
-    asked = request.model_dump(mode="json", exclude_unset=True)
+    document = request.model_dump(mode="json", exclude_unset=True)
     with (
         TemporaryDirectory() as folder,
-        ran(Settings(data_dir=Path(folder)), asked) as (client, at),
+        ran(Settings(data_dir=Path(folder)), document) as (client, at),
     ):
         trials = client.get(f"{at}/trials", params={"limit": 1000}).json()
         found = Recommendation.model_validate(client.get(f"{at}/recommendation").json())
@@ -175,10 +175,10 @@ def main() -> None:
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     costs = []
-    for question, asked in QUESTIONS.items():
+    for question, values in QUESTIONS.items():
         for seed in range(options.seeds):
             for screen_nodes in options.screen_nodes:
-                costs.append(cost(question, asked, seed=seed, screen_nodes=screen_nodes))
+                costs.append(cost(question, values, seed=seed, screen_nodes=screen_nodes))
                 print(f"{question}, seed {seed}: {costs[-1]['strategy']}", flush=True)
     print(f"\nSimulated.\n{table(costs)}")
     if options.json:

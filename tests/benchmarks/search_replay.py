@@ -54,8 +54,8 @@ def _compare(
     rows: Sequence[PublishedRow], choices_2026: GridChoices | None, chosen: argparse.Namespace
 ) -> None:
     facts = Facts.of(rows)
-    kept, left_out = usable(rows, facts)
-    every = stacks(kept, facts)
+    replayed, left_out = usable(rows, facts)
+    every = stacks(replayed, facts)
     grids = [landscape for stack in every for landscape in landscapes(stack)]
     with threadpool_limits(limits=1), bars() as progress:
         found = [

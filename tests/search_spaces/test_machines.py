@@ -48,7 +48,7 @@ def test_frontier() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "told"),
+    ("changes", "field", "text"),
     [
         ({"inter_node_gb_per_s": 400}, "inter_node_gb_per_s", "Gbit/s; in GB/s it would be 50"),
         (
@@ -63,14 +63,14 @@ def test_frontier() -> None:
     ],
 )
 def test_a_users_file_with_a_figure_in_another_unit(
-    changes: dict[str, Any], field: str, told: str, tmp_path: Path
+    changes: dict[str, Any], field: str, text: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("\n".join(f"{k} = {json.dumps(v)}" for k, v in (MINE | changes).items()))
     with pytest.raises(InvalidInputs) as refusal:
         read_machine(file)
     assert {p.field for p in refusal.value.problems} == {f"machine.{field}"}
-    assert told in str(refusal.value)
+    assert text in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -79,11 +79,11 @@ def test_no_figure_of_a_preset_looks_like_one_of_another_unit(name: str) -> None
 
 
 def test_the_bundled_machines_are_there() -> None:
-    asked = (
+    names = (
         "aurora dgx-a100 dgx-b200 dgx-b300 dgx-h100 dgx-h200 frontier gb200-nvl72 gb300-nvl72 "
         "gh200 local lumi-g mi300x mi325x mi355x perlmutter polaris summit"
     )
-    assert set(asked.split()) <= set(machine_names())
+    assert set(names.split()) <= set(machine_names())
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -91,11 +91,11 @@ def test_every_figure_of_a_preset_has_a_source(name: str) -> None:
     machine = load_machine(name)
     assert machine.name == name
     assert machine.description
-    told = " ".join(source.split(":")[0] for source in machine.sources)
-    told_fields = set(told.replace(",", " ").split())
+    text = " ".join(source.split(":")[0] for source in machine.sources)
+    sourced = set(text.replace(",", " ").split())
     figures = set(FIELDS) - {"name", "description", "gpu", "sources", *UNUSUAL}
-    assert figures <= told_fields
-    assert {figure for figure in UNUSUAL if getattr(machine, figure)} <= told_fields
+    assert figures <= sourced
+    assert {figure for figure in UNUSUAL if getattr(machine, figure)} <= sourced
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ H100 = load_machine("dgx-h100")
 SEVENTY = load_model("llama-3-70b")
 
 
-def asked(**changes: object) -> CampaignCreate:
+def request_with(**changes: object) -> CampaignCreate:
     request = {"model": "llama-3-70b", "machine": "dgx-h100", "nodes": 8}
     return CampaignCreate.model_validate(
         {**request, "space": {"global_batch_size": 512}, **changes}
@@ -62,7 +62,7 @@ def test_every_recipe_is_legal(recipe: tuple[str, str, str]) -> None:
 
 
 def test_an_automatic_space_has_the_recipe_which_is_the_baseline() -> None:
-    request = asked()
+    request = request_with()
     space = space_of(request)
     baseline = baseline_of(request, space)
     assert baseline is not None
@@ -73,7 +73,7 @@ def test_an_automatic_space_has_the_recipe_which_is_the_baseline() -> None:
 
 
 def test_a_named_layout_leaves_the_recipe_out() -> None:
-    request = asked(space={"global_batch_size": 512, "tensor_parallel": [8]})
+    request = request_with(space={"global_batch_size": 512, "tensor_parallel": [8]})
     space = space_of(request)
     baseline = baseline_of(request, space)
     assert baseline is not None
@@ -83,8 +83,8 @@ def test_a_named_layout_leaves_the_recipe_out() -> None:
 
 def test_the_first_prediction_is_near_the_best_of_all() -> None:
     """The best of any context parallelism and number of virtual stages is within 2 %."""
-    request = asked()
-    wide = asked(
+    request = request_with()
+    wide = request_with(
         space={
             "global_batch_size": 512,
             "context_parallel": [1, 2, 4],

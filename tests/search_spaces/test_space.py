@@ -234,8 +234,8 @@ def test_deephypers_search_stays_within_the_legal_strategies() -> None:
         verbose=0,
     )
     for _ in range(5):
-        (asked,) = search.ask(1)
-        parameters = {name: np.asarray(asked[name]).item() for name in DIMENSIONS}
+        (proposal,) = search.ask(1)
+        parameters = {name: np.asarray(proposal[name]).item() for name in DIMENSIONS}
         assert Strategy(**parameters) in legal
         search.tell([(parameters, float(parameters["micro_batch_size"]))])
 
@@ -259,9 +259,9 @@ def test_an_automatic_space_searches_what_trades_time_for_memory() -> None:
 
 
 def test_given_values_are_all_there_is() -> None:
-    said = automatic_space(sequence_parallel=False).dimensions
-    assert said["sequence_parallel"] == (False,)
-    assert said["activation_checkpointing"] == ("none", "full")
+    given = automatic_space(sequence_parallel=False).dimensions
+    assert given["sequence_parallel"] == (False,)
+    assert given["activation_checkpointing"] == ("none", "full")
     named = automatic_space(tensor_parallel=[4, 8]).dimensions
     assert (named["sequence_parallel"], named["activation_checkpointing"]) == ((False,), ("full",))
 
@@ -274,8 +274,8 @@ def test_a_program_gets_no_automatic_value_that_it_cannot_run() -> None:
     )
     space = SearchSpace.build(SEVENTY, H100, nodes=4, choices={}, program=program)
     assert space.dimensions["sequence_parallel"] == (False,)
-    asked = {"sequence_parallel": "auto", "activation_checkpointing": "auto"}
-    space = SearchSpace.build(SEVENTY, H100, nodes=4, choices=asked, program=program)
+    choices = {"sequence_parallel": "auto", "activation_checkpointing": "auto"}
+    space = SearchSpace.build(SEVENTY, H100, nodes=4, choices=choices, program=program)
     assert space.dimensions["sequence_parallel"] == (False,)
     assert space.dimensions["activation_checkpointing"] == ("none", "full")
 

@@ -20,15 +20,15 @@ from server.store.campaigns import campaign_row, change_state, create_campaign
 from server.store.trials import insert_trials
 
 Given = ParamSpec("Given")
-Told = TypeVar("Told")
+Result = TypeVar("Result")
 
 
 def read(
     store: Store,
-    call: Callable[Concatenate[Session, Given], Told],
+    call: Callable[Concatenate[Session, Given], Result],
     *args: Given.args,
     **options: Given.kwargs,
-) -> Told:
+) -> Result:
     """Call a function of the store in a session of its own; return its result."""
     with store.session() as session:
         return call(session, *args, **options)
@@ -36,10 +36,10 @@ def read(
 
 def write(
     store: Store,
-    call: Callable[Concatenate[Session, Given], Told],
+    call: Callable[Concatenate[Session, Given], Result],
     *args: Given.args,
     **options: Given.kwargs,
-) -> Told:
+) -> Result:
     """Call a function of the store in a transaction of its own; return its result."""
     with store.transaction() as session:
         return call(session, *args, **options)
@@ -53,7 +53,7 @@ def moved(store: Store, campaign: int, state: CampaignState, *, reason: str = ""
 
 def body(**changes: Any) -> dict[str, Any]:
     """A small simulated campaign that takes all of its budget unless told otherwise."""
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": "22B on Frontier",
         "model": "gpt-22b",
         "machine": "frontier",
@@ -73,12 +73,12 @@ def body(**changes: Any) -> dict[str, Any]:
         "budget": {"max_trials": 6},
         "protocol": {"confirmations": 1},
     }
-    asked |= changes
-    asked["budget"] = {"stop_early": False} | asked["budget"]
-    return asked
+    fields |= changes
+    fields["budget"] = {"stop_early": False} | fields["budget"]
+    return fields
 
 
-def asked(**changes: Any) -> CampaignCreate:
+def campaign_request(**changes: Any) -> CampaignCreate:
     return CampaignCreate.model_validate(body(**changes))
 
 
@@ -89,7 +89,7 @@ def created(store: Store, **changes: Any) -> Campaign:
     """
     owner = changes.pop("owner", None)
     state, reason = changes.pop("state", None), changes.pop("reason", "")
-    request = asked(**changes)
+    request = campaign_request(**changes)
     with store.transaction() as session:
         campaign = create_campaign(
             session,

@@ -41,18 +41,18 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 
 
 def _record(folder: Path) -> None:
-    asked = body(name="shared", budget={"max_trials": 5, "train_tokens": 300e9})
-    with ran(Settings(data_dir=folder), asked):
+    request = body(name="shared", budget={"max_trials": 5, "train_tokens": 300e9})
+    with ran(Settings(data_dir=folder), request):
         pass
 
 
 @contextmanager
-def ran(settings: Settings, asked: Mapping[str, Any]) -> Iterator[tuple[TestClient, str]]:
+def ran(settings: Settings, request: Mapping[str, Any]) -> Iterator[tuple[TestClient, str]]:
     """A service whose runner has brought a campaign to its end, and the campaign's address."""
     app = create_app(settings, pace=QUICK)
     running = Running(settings, app.state.store)
     with entitled(app) as client, closing(running.runner):
-        answer = client.post("/api/v1/campaigns", json=asked)
+        answer = client.post("/api/v1/campaigns", json=request)
         running.until_state(Campaign.model_validate(answer.json()), "done")
         yield client, answer.headers["Location"]
 

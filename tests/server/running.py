@@ -50,8 +50,8 @@ class Running:
         """How all campaigns and their trials stand, for whoever reads why a test failed."""
         with self.store.session() as session:
             every = [get_campaign(session, id_) for id_ in session.scalars(select(CampaignRow.id))]
-        told = [f"campaign {each.id}: {each.state}, {each.reason}" for each in every]
-        return told + [
+        campaigns = [f"campaign {each.id}: {each.state}, {each.reason}" for each in every]
+        return campaigns + [
             f"trial {trial.id}: {trial.state} {trial.phase} {trial.phase_reason} {trial.error}"
             f"\n{log_end(self._folder(trial), most_bytes=2000)}"
             for each in every

@@ -55,9 +55,9 @@ def test_once_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     port = usable_port(demo.HOST, 0)
     monkeypatch.setenv("AUTOTUNE_PORT", str(port))
     monkeypatch.setenv("AUTOTUNE_DATA_DIR", str(tmp_path))
-    said = Autotune()("demo", "--once", "--json")
-    assert said.code == 0, said.err
-    document = json.loads(said.out)
+    ran = Autotune()("demo", "--once", "--json")
+    assert ran.code == 0, ran.err
+    document = json.loads(ran.out)
     assert document["dashboard_url"] == f"http://{demo.HOST}:{port}"
     real, simulated, longer = document["campaigns"]
     assert (real["model"], real["machine"], real["evaluator"]) == ("tiny", "local", "local")
@@ -69,12 +69,12 @@ def test_once_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (start,) = longer["started_from"]
     assert (start["campaign_id"], start["trials"]) == (1, 1)
     assert longer["start_worth"]["trials"] == 1
-    assert document["dashboard_url"] in said.err
+    assert document["dashboard_url"] in ran.err
     # Which trials a progress line is told of depends on how busy the machine is.
-    assert re.search(r"llama-3-70b on dgx-h100: \d/6 · \d failed · best", said.err)
-    assert "started from" in said.err
-    assert "(measured)" in said.err
-    assert "(simulated)" in said.err
+    assert re.search(r"llama-3-70b on dgx-h100: \d/6 · \d failed · best", ran.err)
+    assert "started from" in ran.err
+    assert "(measured)" in ran.err
+    assert "(simulated)" in ran.err
     assert (tmp_path / "recommendations" / "campaign-1" / "benchmark.sh").exists()
     assert _children() <= before
 

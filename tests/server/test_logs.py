@@ -82,11 +82,11 @@ def test_a_failure_is_found_by_the_id_in_its_answer(app: FastAPI, tmp_path: Path
     client = TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
     headers = {"Authorization": f"Bearer {app.state.authenticator.token}"}
     answer = client.get("/broken", headers=headers)
-    told = answer.json()
+    document = answer.json()
     assert answer.status_code == 500
-    assert told["detail"].endswith(told["request_id"])
+    assert document["detail"].endswith(document["request_id"])
     log = lines(tmp_path / "service.log")
-    of_it = [line for line in log if line.get("request") == told["request_id"]]
+    of_it = [line for line in log if line.get("request") == document["request_id"]]
     assert {line["event"] for line in of_it} == {"about to fail", "answered"}
     assert {line.get("status") for line in of_it} == {None, 500}
 
@@ -102,16 +102,16 @@ def test_no_line_has_a_secret(app: FastAPI, tmp_path: Path) -> None:
     client.get(f"/{of_user}")
     log, other = structlog.get_logger("server.any"), logging.getLogger("any.other")
     address = f"postgresql://me:{PASSWORD}@host/autotune"
-    log.info("signed in", asked={"token": of_user})
+    log.info("signed in", sent={"token": of_user})
     log.error("not reached", url=address, exc_info=ValueError(f"/enter?key={key}"))
     other.warning("Authorization: Bearer %s to %s", "for-prometheus", address)
-    said = (tmp_path / "service.log").read_text()
-    assert "not reached" in said
+    text = (tmp_path / "service.log").read_text()
+    assert "not reached" in text
     assert all(
-        secret not in said
+        secret not in text
         for secret in (token, key, PASSWORD, of_user.partition(".")[2], "for-prometheus")
     )
-    assert "host/autotune" in said
+    assert "host/autotune" in text
 
 
 def test_a_log_is_rotated_when_it_has_grown_and_the_oldest_goes(

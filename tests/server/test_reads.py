@@ -68,6 +68,6 @@ def test_what_the_address_of_a_page_asks_for_makes_it_no_other(
 ) -> None:
     page = client.get(f"/campaigns/{done.id}")
     with statements_of(app.state.store) as statements:
-        asked = client.get(f"/campaigns/{done.id}?state=oom&sort=mfu&trial=3")
-    assert asked.content == page.content
+        filtered = client.get(f"/campaigns/{done.id}?state=oom&sort=mfu&trial=3")
+    assert filtered.content == page.content
     assert len(statements) <= EVENT, statements

@@ -35,16 +35,16 @@ def test_a_misspelt_setting_in_the_file_is_refused(
 def test_a_child_process_gets_the_same_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = Settings(
+    settings = Settings(
         data_dir=tmp_path,
         database_url="postgresql://u@h/n",
         service_token_file=tmp_path / "token",
         port=1,
         allowed_hosts=("a", "b"),
     )
-    for name, value in told.environment().items():
+    for name, value in settings.environment().items():
         monkeypatch.setenv(name, value)
-    assert Settings() == told
+    assert Settings() == settings
 
 
 def test_a_token_that_could_be_guessed_is_refused(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_where_the_database_is_and_its_password(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("a/b@c:d\n")
     url = "postgresql://user@host:5433/name?sslmode=require"
-    told = Settings(database_url=url, database_password_file=secret)
-    assert told.url == "postgresql+psycopg://user:a%2Fb%40c%3Ad@host:5433/name?sslmode=require"
+    settings = Settings(database_url=url, database_password_file=secret)
+    assert settings.url == "postgresql+psycopg://user:a%2Fb%40c%3Ad@host:5433/name?sslmode=require"
     for nobody in ("postgresql://host/name", "postgresql://user:other@host/name"):
         with pytest.raises(InvalidInput, match="no user"):
             _ = Settings(database_url=nobody, database_password_file=secret).url

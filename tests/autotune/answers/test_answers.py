@@ -25,7 +25,7 @@ from autotune.schemas.wire import TrialPurpose
 from autotune.words.quantities import age, axis_unit, duration, figure, parameters, plural, seconds
 from search_spaces.catalog import load_machine, load_model
 from tests.autotune.recommendation.examples import A, B, answer, campaign, trial
-from tests.server.asking import EXPECTED, STRATEGY, asked
+from tests.server.asking import EXPECTED, STRATEGY, campaign_request
 
 FIGURES = {
     None: "–",
@@ -110,7 +110,7 @@ def starts(*trials: int, deleted: bool = False) -> list[StartedFrom]:
 
 def test_what_a_campaign_started_from() -> None:
     assert started_from(campaign()) == ""
-    fresh = campaign(started_from=[], request=asked(fresh=True))
+    fresh = campaign(started_from=[], request=campaign_request(fresh=True))
     assert started_from(fresh) == "scratch, as requested"
     none = started_from(campaign(started_from=[]))
     assert none == "scratch: no earlier trials match"
@@ -134,8 +134,8 @@ def test_what_a_campaign_started_from() -> None:
 )
 def test_what_that_was_worth(given: float, words: str) -> None:
     worth = StartWorth(trials=12, error_without=0.21, error_with=given)
-    said = started_from(campaign(started_from=starts(30), start_worth=worth))
-    assert said == f"30 trials of campaign 2; {words}"
+    sentence = started_from(campaign(started_from=starts(30), start_worth=worth))
+    assert sentence == f"30 trials of campaign 2; {words}"
 
 
 PREDICTED = "Predicted 12 % above the best so far (80 %: -3 to +28 %)"
@@ -174,7 +174,7 @@ def test_why_a_trial_was_chosen(purpose: TrialPurpose, changes: dict[str, Any], 
 
 
 def test_since_when_deephypers_surrogate_chooses() -> None:
-    deephyper = asked(search="deephyper")
+    deephyper = campaign_request(search="deephyper")
     assert surrogate_start(campaign()) == ""
     assert surrogate_start(campaign(request=deephyper, trials=0)) == ""
     before = surrogate_start(campaign(request=deephyper, trials=13))
@@ -190,9 +190,9 @@ def test_a_layout_is_put_into_words_without_its_abbreviations() -> None:
         "2 replicas of the model train in parallel, 8 micro-batches of 1 sample per step each."
     )
     alone = replace(STRATEGY, tensor_parallel=1, pipeline_parallel=16, micro_batch_size=2)
-    told = in_words(alone, machine)
-    assert told.startswith("No layer is split; the layers form 16 pipeline stages")
-    assert "there is one replica of the model, 8 micro-batches of 2 samples" in told
+    text = in_words(alone, machine)
+    assert text.startswith("No layer is split; the layers form 16 pipeline stages")
+    assert "there is one replica of the model, 8 micro-batches of 2 samples" in text
 
 
 def test_the_energy_of_a_training_names_what_it_counts() -> None:

@@ -44,14 +44,14 @@ def _of_megatron_lm(model: Transformer, machine: Machine, strategy: Strategy) ->
     return shlex.join(start_of(load_adapter("megatron-lm"), plan).words[3:])
 
 
-def asked(baseline: Any = None, **changes: Any) -> CampaignCreate:
+def request_175b(baseline: Any = None, **changes: Any) -> CampaignCreate:
     """175B on 16 Frontier nodes at a batch of 512."""
     fields = {"model": "gpt-175b", "nodes": 16, "space": {"global_batch_size": 512}}
     return records.request(**fields | {"baseline": baseline} | changes)
 
 
 def found(baseline: Any = None, **changes: Any) -> Strategy:
-    request = asked(baseline, **changes)
+    request = request_175b(baseline, **changes)
     strategy = baseline_of(request, check_campaign(request))
     assert strategy is not None
     return strategy
@@ -59,7 +59,7 @@ def found(baseline: Any = None, **changes: Any) -> Strategy:
 
 def planned(baseline: Any = None, **changes: Any) -> tuple[PlannedStrategy, str]:
     """The prediction of the baseline in the plan, and its sentence."""
-    request = asked(baseline, **changes)
+    request = request_175b(baseline, **changes)
     answer = plan(request, check_campaign(request))
     assert answer.baseline is not None
     return answer.baseline, answer.baseline_sentence
@@ -68,7 +68,7 @@ def planned(baseline: Any = None, **changes: Any) -> tuple[PlannedStrategy, str]
 def refusal(baseline: Any, **changes: Any) -> tuple[str, str]:
     """Why it is refused, and what would be valid."""
     with pytest.raises(InvalidInputs) as refused:
-        check_campaign(asked(baseline, **changes))
+        check_campaign(request_175b(baseline, **changes))
     first = refused.value.problems[0]
     assert first.field == "baseline"
     return first.reason, first.valid
@@ -115,8 +115,8 @@ def test_a_customary_layout_leaves_the_headroom_where_any_does() -> None:
     assert roomy.strategy.activation_checkpointing == "full"
     assert roomy.memory_gib <= 64.0 - 25.0 < plain.memory_gib
     own, sentence = planned("tp=8,pp=4,mbs=1,zero=1", min_headroom_gib=25.0)
-    kept = f"fits and leaves 25 GiB free with a probability of {own.fit_probability:.0%} only"
-    assert sentence.endswith(f"batch 512; {kept}")
+    room = f"fits and leaves 25 GiB free with a probability of {own.fit_probability:.0%} only"
+    assert sentence.endswith(f"batch 512; {room}")
     only = {"global_batch_size": 512, "num_nodes": [2, 16], "tensor_parallel": 8}
     tight, _ = planned(nodes=16, pool_nodes=2, min_headroom_gib=25.0, model="gpt-22b", space=only)
     assert tight.strategy.num_nodes == 2
@@ -134,8 +134,8 @@ def test_a_customary_layout_respects_space_heads_and_pool() -> None:
 def test_what_a_layout_leaves_open_is_as_in_the_space() -> None:
     space = {"global_batch_size": 512, "precision": "fp16", "zero_stage": 0}
     strategy = found("tp=4, PP=16 mbs=2", space=space)
-    said = (strategy.tensor_parallel, strategy.pipeline_parallel, strategy.micro_batch_size)
-    assert said == (4, 16, 2)
+    given = (strategy.tensor_parallel, strategy.pipeline_parallel, strategy.micro_batch_size)
+    assert given == (4, 16, 2)
     assert (strategy.precision, strategy.zero_stage, strategy.num_nodes) == ("fp16", 0, 16)
     assert strategy.gradient_accumulation_steps == 128
 
@@ -151,7 +151,7 @@ def test_a_layout_need_not_be_of_the_space_and_may_be_too_big() -> None:
 
 
 def test_none_does_without_and_a_strategy_is_taken_as_it_is() -> None:
-    request = asked("none")
+    request = request_175b("none")
     assert baseline_of(request, check_campaign(request)) is None
     own = records.strategy(tp=8, pp=16, gas=512, nodes=16)
     assert found(as_table(own)) == own
@@ -286,7 +286,7 @@ def test_some_recomputed_layers_are_read_for_trainers_with_them() -> None:
     full = f"{none} --recompute-granularity full --sequence-parallel"
     answers = []
     for line in (f"{none} --sequence-parallel", f"{full} {BLOCK} 6", f"{full} {BLOCK} 24"):
-        request = asked(line, machine="dgx-h100")
+        request = request_175b(line, machine="dgx-h100")
         answer = plan(request, check_campaign(request, program=program)).baseline
         assert answer is not None
         answers.append(answer)
@@ -432,9 +432,9 @@ def test_precisions_and_parts_that_are_recomputed_are_read_back(
 def test_what_cannot_be_a_baseline_is_refused_with_what_would_be(
     baseline: str, reason: str, valid: str
 ) -> None:
-    told, would_do = refusal(baseline)
-    assert reason in told
-    assert valid in would_do
+    because, would_be_valid = refusal(baseline)
+    assert reason in because
+    assert valid in would_be_valid
 
 
 def test_a_layout_has_to_find_room_among_the_nodes_of_all_trials() -> None:

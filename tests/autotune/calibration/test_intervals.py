@@ -49,8 +49,11 @@ def test_coverage_over_worlds(count: int) -> None:
         shares[0].append(
             within(predicted.iteration_time_low_s, seconds[count:], predicted.iteration_time_high_s)
         )
-        kept = predicted.reserved_gib / predicted.memory_gib
-        low, high = kept * predicted.memory_low_gib, kept * predicted.memory_high_gib
+        reserved_share = predicted.reserved_gib / predicted.memory_gib
+        low, high = (
+            reserved_share * predicted.memory_low_gib,
+            reserved_share * predicted.memory_high_gib,
+        )
         shares[1].append(within(low, gib[count:], high))
     for share in shares:
         assert 0.7 < np.mean(share) < 0.95

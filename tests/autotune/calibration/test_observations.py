@@ -134,17 +134,17 @@ def test_both_peaks_of_a_trial_tell_what_the_allocator_keeps() -> None:
     usual = forecast(Calibration.of(FRONTIER), [layout])
     reserved = float(usual.reserved_gib[0])
     shares = []
-    for kept in (1.0, 8.0):
+    for cached_gib in (1.0, 8.0):
         seen = Observation(
             transformer=GPT_22B,
             strategy=layout,
             peak_memory_gib=reserved,
-            peak_allocated_gib=reserved - kept,
+            peak_allocated_gib=reserved - cached_gib,
             fitted=True,
         )
         learned = Calibration.of(FRONTIER, [seen])
         shares.append(float(learned.parameters.cached_share))
         after = forecast(learned, [layout])
         assert float(after.reserved_gib[0]) == pytest.approx(reserved, rel=0.1)
-        assert float(after.allocated_gib[0]) == pytest.approx(reserved - kept, rel=0.2)
+        assert float(after.allocated_gib[0]) == pytest.approx(reserved - cached_gib, rel=0.2)
     assert shares[0] < shares[1]

@@ -252,7 +252,7 @@ def test_what_makes_strategies_unlike() -> None:
         strategy(tensor_parallel=1, flash_attention=False),
     ]
     places = coordinates(columns(plain, *others))
-    gas, twice, four_times, kept, unfused = shared(places[:1], places[1:])[0]
+    gas, twice, four_times, stored, unfused = shared(places[:1], places[1:])[0]
     assert 1 > gas > twice > four_times
-    assert kept < twice
+    assert stored < twice
     assert unfused < twice

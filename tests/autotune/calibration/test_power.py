@@ -48,9 +48,9 @@ def test_measured_power_scales_the_gpus_and_not_the_hosts() -> None:
     """The prior keeps a share of `NOISE² / (NOISE² + n SPREAD²)`; seconds are what they were."""
     unsampled = [replace(trial, gpu_joules_per_token=None) for trial in measured(1.3)]
     alone = replace(FRONTIER, host_watt=0.0)
-    kept = NOISE**2 / (NOISE**2 + 4 * SPREAD**2)
+    prior_share = NOISE**2 / (NOISE**2 + 4 * SPREAD**2)
     gained = joule(alone, measured(1.3)) / joule(alone, unsampled)
-    assert gained == pytest.approx(1.3 ** (1 - kept), rel=0.01)
+    assert gained == pytest.approx(1.3 ** (1 - prior_share), rel=0.01)
     added = joule(FRONTIER, measured(1.3)) - joule(FRONTIER, unsampled)
     assert added == pytest.approx((gained - 1) * joule(alone, unsampled), rel=1e-6)
 

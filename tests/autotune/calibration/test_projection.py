@@ -32,7 +32,7 @@ def columns(*nodes: int) -> Columns:
     return Columns.of(GPT_22B, lattice([run(count) for count in nodes]))
 
 
-def told(seconds: float, *nodes: int) -> tuple[Array, Array]:
+def projection(seconds: float, *nodes: int) -> tuple[Array, Array]:
     """Wide runs from one of a node that took so long, and calibrated on it alone."""
     seen = Observation(transformer=GPT_22B, strategy=run(1), iteration_time_s=seconds)
     return projected(
@@ -46,7 +46,7 @@ def told(seconds: float, *nodes: int) -> tuple[Array, Array]:
 @pytest.mark.parametrize("seed", range(5))
 def test_where_the_formulas_hold_it_is_right_on_any_machine(seed: int) -> None:
     seconds, _ = truth([run(count) for count in (1, 2, 8, 64)], perturbed(GENERAL, seed=seed))
-    log_time, variance = told(float(seconds[0]), 2, 8, 64)
+    log_time, variance = projection(float(seconds[0]), 2, 8, 64)
     error = np.abs(log_time - np.log(seconds[1:]))
     assert error.max() < 0.05
     assert np.all(error < 2.0 * np.sqrt(variance))
@@ -55,12 +55,12 @@ def test_where_the_formulas_hold_it_is_right_on_any_machine(seed: int) -> None:
 def test_what_the_formulas_get_wrong_at_any_width_drops_out() -> None:
     seconds, _ = truth([run(1)], GENERAL)
     for factor in (0.5, 2.0):
-        log_time, _ = told(factor * float(seconds[0]), 2)
+        log_time, _ = projection(factor * float(seconds[0]), 2)
         assert np.exp(log_time[0]) == pytest.approx(factor * seconds[0], rel=0.12)
 
 
 def test_it_is_less_sure_the_wider() -> None:
-    _, variance = told(10.0, 1, 2, 8, 64)
+    _, variance = projection(10.0, 1, 2, 8, 64)
     assert np.sqrt(variance[0]) == pytest.approx(REPEATS)
     assert np.all(np.diff(variance) > 0)
     assert 0.05 < np.sqrt(variance[-1]) < 0.3

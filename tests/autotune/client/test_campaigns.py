@@ -87,9 +87,9 @@ def test_pause_resume_cancel_extend_delete(client: Client) -> None:
 def test_knobs_are_names_or_all_and_a_file_is_read_here(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text("[knob.threads]\n")
-    asked = campaign_request({"model": "tiny", "knobs": "overlap, threads", "knob_file": file})
-    assert asked.knobs == ["overlap", "threads"]
-    assert asked.knob_file == file.read_text()
+    request = campaign_request({"model": "tiny", "knobs": "overlap, threads", "knob_file": file})
+    assert request.knobs == ["overlap", "threads"]
+    assert request.knob_file == file.read_text()
     assert campaign_request({"model": "tiny", "knobs": "all"}).knobs == "all"
     assert "knobs" not in campaign_request({"model": "tiny", "knobs": []}).model_fields_set
     with pytest.raises(InvalidInput, match="cannot be read"):

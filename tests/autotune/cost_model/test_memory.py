@@ -94,12 +94,12 @@ def test_what_a_gated_layer_keeps_by_operation(tensor_parallel: int, shards: int
     )
     constants = replace(PAPER, selective_by_operation=1.0)
     one = strategies_of(layout, transformer=LLAMA, parameters=constants)
-    kept = activations.ActivationBytes.of(one)
+    activation_bytes = activations.ActivationBytes.of(one)
     half = (1 + 2 / 4 + 2 * 3.5) / 2
     expected = 2 * 8192 * 2 * 4096 * ((1 + 1) / shards + (1 + half) / tensor_parallel)
-    assert kept.dense[0] == pytest.approx(expected)
-    assert kept.dense[0] > 2 * 8192 * 2 * 4096 / shards
-    assert kept.passing[0] > 0
+    assert activation_bytes.dense[0] == pytest.approx(expected)
+    assert activation_bytes.dense[0] > 2 * 8192 * 2 * 4096 / shards
+    assert activation_bytes.passing[0] > 0
 
 
 def test_unfused_scores() -> None:
@@ -201,8 +201,8 @@ def test_overhead_on_a_cpu() -> None:
     layout = strategy(num_nodes=1, pipeline_parallel=2, precision="fp32")
     on_cpu = cost(layout, transformer=TINY, machine=CPU)
     assert 0 < on_cpu.memory_parts_gib["overhead"][0] < 0.1
-    kept = on_cpu.memory_gib - on_cpu.memory_parts_gib["overhead"]
-    assert on_cpu.reserved_gib == pytest.approx(kept)
+    allocated = on_cpu.memory_gib - on_cpu.memory_parts_gib["overhead"]
+    assert on_cpu.reserved_gib == pytest.approx(allocated)
     assert on_cpu.memory_limit_gib == CPU.memory_gib
 
 

@@ -219,8 +219,8 @@ def test_recomputation_is_never_faster(
     ]
     costs = cost(*chosen, transformer=transformer, machine=machine, parameters=parameters)
     assert (np.diff(costs.iteration_time_s) >= -1e-9 * costs.iteration_time_s[0]).all()
-    kept = costs.memory_parts_gib["activations"]
-    assert (np.diff(kept) <= 1e-9 * kept[0]).all()
+    activations = costs.memory_parts_gib["activations"]
+    assert (np.diff(activations) <= 1e-9 * activations[0]).all()
 
 
 @unhurried
@@ -231,18 +231,18 @@ def test_what_only_published_stacks_do_lies_between(
     """Checkpointing by operation between none and full; norms of single operations never faster."""
     parameters = perturbed(Parameters.default(machine), seed=seed)
     plain = replace(layout, activation_checkpointing="none", pipeline_parallel=1)
-    seconds, kept = [], []
+    seconds, activations = [], []
     by_operation = replace(parameters, selective_by_operation=1.0)
     for changes in ({}, {"selective_checkpointing": 1.0}, {"full_checkpointing": 1.0}):
         one = strategies_of(
             plain, transformer=transformer, machine=machine, parameters=by_operation, **changes
         )
         seconds.append(float(total(time_parts(one, MicroBatch.of(one)))[0]))
-        kept.append(float(memory_parts(one)["activations"][0]))
+        activations.append(float(memory_parts(one)["activations"][0]))
     assert seconds[0] <= seconds[1] * EXACT
     assert seconds[1] <= seconds[2] * EXACT
-    assert kept[0] * EXACT >= kept[1]
-    assert kept[1] * EXACT >= kept[2]
+    assert activations[0] * EXACT >= activations[1]
+    assert activations[1] * EXACT >= activations[2]
     separate = strategies_of(
         plain, transformer=transformer, machine=machine, parameters=parameters, fused_norm=0.0
     )

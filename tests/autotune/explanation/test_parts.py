@@ -146,16 +146,21 @@ def test_a_recommendation_says_where_each_figure_is_from() -> None:
         ("baseline", C),
     ]
     assert [each.time_origin for each in compared[:3]] == ["measured", "derived", "measured"]
-    told = parts_of(compared, FRONTIER_KNOWN, GPT_22B)
-    assert [each.time_origin for each in told] == ["measured", "derived", "measured", "predicted"]
-    assert [each.memory_origin for each in told] == [
+    strategies = parts_of(compared, FRONTIER_KNOWN, GPT_22B)
+    assert [each.time_origin for each in strategies] == [
+        "measured",
+        "derived",
+        "measured",
+        "predicted",
+    ]
+    assert [each.memory_origin for each in strategies] == [
         "measured",
         "measured",
         "predicted",
         "predicted",
     ]
-    assert told[0].iteration_time_s == recommendation.best.metrics.iteration_time_s
-    foreseen = ["is predicted to take" in each.sentence for each in told[1:]]
+    assert strategies[0].iteration_time_s == recommendation.best.metrics.iteration_time_s
+    foreseen = ["is predicted to take" in each.sentence for each in strategies[1:]]
     assert foreseen == [False, False, True]
     ran = answer([trial(1, A, seconds=3.0, purpose="baseline"), *trials[1:]])
     assert [each.role for each in compared_of(ran)] == ["winner", "runner_up", "runner_up"]

@@ -34,13 +34,13 @@ def space(spec: SpaceSpec = SPEC, *, nodes: int = 2) -> SearchSpace:
     return space_of(spec, MODEL, MACHINE, nodes=nodes)
 
 
-def told(*trials: Trial, of: SearchSpace) -> Explanation:
+def explained(*trials: Trial, of: SearchSpace) -> Explanation:
     calibration = Calibration.of(MACHINE, observations_of(MODEL, trials, machine=MACHINE))
     return explain(campaign(), recommend(campaign(), trials), [], calibration, space=of)
 
 
 def test_three_sentences_give_the_best_its_baseline_and_its_edge() -> None:
-    found = told(
+    found = explained(
         trial(1, A, seconds=3.0, purpose="baseline"),
         trial(2, B, seconds=1.0),
         trial(3, C, seconds=1.2),
@@ -61,11 +61,11 @@ def test_three_sentences_give_the_best_its_baseline_and_its_edge() -> None:
 
 def test_a_best_that_the_space_lacks_has_no_edge() -> None:
     outside = trial(1, strategy(tp=2, pp=4, mbs=2), seconds=1.0)
-    assert told(outside, of=space()).left_out == []
+    assert explained(outside, of=space()).left_out == []
 
 
 def test_a_peak_above_the_usable_memory_does_not_hide_the_limit() -> None:
-    full = told(trial(1, A, seconds=1.0, peak=63.5), of=space())
+    full = explained(trial(1, A, seconds=1.0, peak=63.5), of=space())
     assert full.memory_limit_gib < 63.5 < full.gpu_memory_gib == 64.0
 
 

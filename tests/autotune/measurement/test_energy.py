@@ -49,11 +49,11 @@ def test_energy_samples_of_smaller_gas_are_carried_to_the_own() -> None:
         energy(LAYOUT.with_accumulation(gas), seconds=seconds, machine=GPUS_ALONE) * each
         for gas, seconds, each in ((8, 2.1, tokens[0]), (16, 3.6, tokens[1]))
     ]
-    said = sum(drawn) / sum(tokens)
+    sampled = sum(drawn) / sum(tokens)
     plain = energy(LAYOUT, seconds=12.0, machine=GPUS_ALONE)
-    assert plain < 0.97 * said  # less of the time is the pipeline's ramp
+    assert plain < 0.97 * sampled  # less of the time is the pipeline's ramp
     for share in (1.0, 0.5):
-        found = energy(LAYOUT, seconds=12.0, machine=GPUS_ALONE, sampled=share * said)
+        found = energy(LAYOUT, seconds=12.0, machine=GPUS_ALONE, sampled=share * sampled)
         assert found == pytest.approx(share * plain)
 
 

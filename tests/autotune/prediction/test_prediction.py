@@ -170,16 +170,18 @@ def test_a_space_with_nothing_legal_counts_what_rules_removed() -> None:
 def test_least_nodes_is_the_least_of_all(nodes: int) -> None:
     """Against the plain way: every number of nodes, one after the other."""
     spec = SpaceSpec(micro_batch_size=1, zero_stage=1, tensor_parallel=[1, 2, 4, 8])
-    asked = campaign(model="gpt-175b", nodes=nodes, space=spec)
+    question = campaign(model="gpt-175b", nodes=nodes, space=spec)
     space = space_of(spec, load_model("gpt-175b"), load_machine("frontier"), nodes=nodes)
     fitting = (
         n
         for n in range(nodes + 1, 33)
         if planned(
-            asked.model_copy(update={"nodes": n, "space": spec.model_copy(update={"num_nodes": n})})
+            question.model_copy(
+                update={"nodes": n, "space": spec.model_copy(update={"num_nodes": n})}
+            )
         ).fitting
     )
-    assert least_nodes(asked, space) == next(fitting)
+    assert least_nodes(question, space) == next(fitting)
 
 
 def test_a_campaign_that_fits_nowhere() -> None:
@@ -206,7 +208,7 @@ HERE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "told"),
+    ("changes", "field", "reason"),
     [
         ({"space": SpaceSpec(tensor_parallel=7)}, "space", "heads_by_tensor removed"),
         ({"nodes": 10**6}, "nodes", "frontier has"),
@@ -218,9 +220,9 @@ HERE: dict[str, Any] = {
     ],
 )
 def test_what_cannot_be_is_refused_by_its_field(
-    changes: dict[str, Any], field: str, told: str
+    changes: dict[str, Any], field: str, reason: str
 ) -> None:
-    assert told in problems(campaign(**changes))[field].reason
+    assert reason in problems(campaign(**changes))[field].reason
 
 
 def test_what_can_be_gets_its_space() -> None:

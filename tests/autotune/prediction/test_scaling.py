@@ -131,8 +131,8 @@ def query(strategy: Strategy, *nodes: int) -> PredictionQuery:
 
 
 def test_a_prediction_scales_by_its_own_calibration() -> None:
-    asked = query(layout(gas=32, nodes=4), 4, 12)
-    general, known = predict(asked).scaling, predict(asked, slow()).scaling
+    question = query(layout(gas=32, nodes=4), 4, 12)
+    general, known = predict(question).scaling, predict(question, slow()).scaling
     assert [[point.num_nodes for point in series.points] for series in general] == [[4], [4, 12]]
     assert "make no global batch of 128" in general[0].omitted[12]
     before, after = (series[0].points[0].iteration_time_s for series in (general, known))

@@ -21,7 +21,7 @@ from tests.autotune.recommendation.examples import (
 from tests.autotune.records import strategy
 
 
-def told(state: TrialState, **changes: object) -> str:
+def comparison_after(state: TrialState, **changes: object) -> str:
     """What is said of a baseline that ended so, before anything has succeeded."""
     result, speedup = baseline_result(
         campaign(), [trial(1, A, purpose="baseline", state=state).model_copy(update=changes)]
@@ -142,7 +142,7 @@ def test_a_baseline_alone_is_recommended_and_confirmed() -> None:
     ],
 )
 def test_a_baseline_that_failed_is_reported_as_failed(state: TrialState, words: str) -> None:
-    assert told(state, error="a segmentation fault") == words
+    assert comparison_after(state, error="a segmentation fault") == words
 
 
 def probed(number: int, subject: Strategy, *, seconds: float, purpose: str) -> Trial:

@@ -70,10 +70,10 @@ def test_training_takes_whole_iterations_of_the_global_batch() -> None:
 
 
 def test_without_tokens_a_training_is_of_twenty_a_parameter() -> None:
-    asked = campaign(tokens=None)
+    subject = campaign(tokens=None)
     trials = [trial(1, A, seconds=2.0)]
-    tiny = asked.model_copy(update={"model": load_model("tiny")})
-    for question in (asked, tiny):
+    tiny = subject.model_copy(update={"model": load_model("tiny")})
+    for question in (subject, tiny):
         found = recommend(question, trials)
         assert found is not None
         assert found.training.tokens == 20 * transformer_of(question.model).parameters

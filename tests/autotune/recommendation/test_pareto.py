@@ -118,6 +118,6 @@ def unbeaten(contenders: Sequence[Contender], against: ParetoCost) -> list[Strat
 @given(lattices())
 def test_fronts_are_those_of_all_pairs(contenders: list[Contender]) -> None:
     fronts = pareto_fronts(contenders)
-    told = {front.against: [point.strategy for point in front.points] for front in fronts}
+    found = {front.against: [point.strategy for point in front.points] for front in fronts}
     expected = {against: unbeaten(contenders, against) for against in COSTS}
-    assert told == {against: shapes for against, shapes in expected.items() if shapes}
+    assert found == {against: shapes for against, shapes in expected.items() if shapes}

@@ -26,14 +26,14 @@ def narrow(number: int, full: Strategy, *, seconds: float) -> Trial:
     return ran.model_copy(update={"stands_for_nodes": full.num_nodes})
 
 
-def told(trials: list[Trial]) -> Recommendation:
+def recommended(trials: list[Trial]) -> Recommendation:
     found = recommend(campaign(), trials)
     assert found is not None
     return found
 
 
 def test_a_projection_names_its_nodes_and_is_provisional() -> None:
-    found = told([narrow(1, FULL, seconds=2.0)])
+    found = recommended([narrow(1, FULL, seconds=2.0)])
     best = found.best
     assert found.provisional
     assert (best.projected_from_nodes, best.confirmed) == (4, False)
@@ -47,19 +47,19 @@ def test_a_projection_names_its_nodes_and_is_provisional() -> None:
 def test_a_projections_energy_is_what_gpus_drew_on_few_nodes() -> None:
     plain = narrow(1, FULL, seconds=2.0)
     both = (plain, half_per_joule(plain))
-    found = [told([each]).best.metrics.tokens_per_joule for each in both]
+    found = [recommended([each]).best.metrics.tokens_per_joule for each in both]
     assert (found[0] or 0.0) / (found[1] or 1.0) == pytest.approx(2.0, rel=0.05)
 
 
 def test_full_trials_rank_first_and_projected_best_is_confirmed() -> None:
     trials = [trial(1, OTHER, seconds=3.5), narrow(2, FULL, seconds=2.0)]
-    found = told(trials)
+    found = recommended(trials)
     assert [each.projected_from_nodes for each in (found.best, *found.runners_up)] == [None, 4]
     assert found.runners_up[0].relative_to_best > 1.2
     assert "layouts measured on all nodes rank first" in " ".join(found.caveats)
     assert strategies_to_confirm(campaign(), trials) == [FULL, OTHER]
     again = trial(3, FULL, seconds=2.1, purpose="confirmation")
-    confirmed = told([*trials, again])
+    confirmed = recommended([*trials, again])
     assert (confirmed.best.projected_from_nodes, confirmed.best.confirmed) == (None, True)
     assert confirmed.best.metrics.iteration_time_s == pytest.approx(2.1)
 
@@ -68,7 +68,7 @@ def test_no_projection_after_a_full_failure_or_a_contradiction() -> None:
     failed = trial(2, FULL, state=TrialState.OOM)
     assert recommend(campaign(), [narrow(1, FULL, seconds=2.0), failed]) is None
     both = [trial(1, OTHER, seconds=4.5), narrow(2, OTHER, seconds=2.0), narrow(3, FULL, seconds=2)]
-    assert [each.projected_from_nodes for each in told(both).runners_up] == []
+    assert [each.projected_from_nodes for each in recommended(both).runners_up] == []
 
 
 def short(number: int, full: Strategy, *, seconds: float, peak: float = 30.0) -> Trial:
@@ -91,7 +91,7 @@ def on_16(*, at_hand: int) -> Campaign:
 
 
 def test_a_projection_from_few_layers_is_of_the_whole_model() -> None:
-    found = told([short(1, DEEP, seconds=2.0)])
+    found = recommended([short(1, DEEP, seconds=2.0)])
     best = found.best
     assert found.provisional
     assert (best.projected_from_layers, best.projected_from_nodes) == (LAYERS, 4)
@@ -101,7 +101,7 @@ def test_a_projection_from_few_layers_is_of_the_whole_model() -> None:
     assert "projected from 12 of 48 layers on 4 nodes, not measured in full" in found.caveats[0]
     # Without checkpointing each of 8 stages holds up to 8 micro-batches' activations, of 2 up to 2.
     large = replace(DEEP, activation_checkpointing="none", micro_batch_size=6)
-    hungry = told([short(1, large, seconds=2.0, peak=39)])
+    hungry = recommended([short(1, large, seconds=2.0, peak=39)])
     assert "probably does not fit" in " ".join(hungry.caveats)
     assert "probably does not fit" not in " ".join(found.caveats)
 
@@ -142,8 +142,8 @@ def test_a_projection_uses_the_campaigns_belief_and_past_trials() -> None:
         for nodes, seconds in ((4, 2.0), (16, 4.0))
     )
     belief = replace(alone, earlier=earlier)
-    told, without = (recommend(subject, trials, belief=each) for each in (belief, None))
-    assert told is not None
+    believed, without = (recommend(subject, trials, belief=each) for each in (belief, None))
+    assert believed is not None
     assert without is not None
-    seconds = [each.best.metrics.iteration_time_s for each in (told, without)]
+    seconds = [each.best.metrics.iteration_time_s for each in (believed, without)]
     assert seconds[0] > 1.3 * seconds[1]

@@ -84,13 +84,13 @@ def test_a_lost_confirmation_is_retried_before_the_next_layout(
         trial(4 + i, A, purpose="confirmation", state=state, node_hours=0.1)
         for i in range(ATTEMPTS)
     ]
-    asked = campaign(confirmations=1)
-    assert strategies_to_confirm(asked, [*trials, *lost[:-1]]) == [A]
-    assert strategies_to_confirm(asked, [*trials, *lost]) == [B]
+    subject = campaign(confirmations=1)
+    assert strategies_to_confirm(subject, [*trials, *lost[:-1]]) == [A]
+    assert strategies_to_confirm(subject, [*trials, *lost]) == [B]
     failed = trial(9, B, purpose="confirmation", state=TrialState.CRASHED)
-    assert strategies_to_confirm(asked, [*trials, *lost, failed]) == []
+    assert strategies_to_confirm(subject, [*trials, *lost, failed]) == []
     confirmed = trial(9, B, seconds=2, purpose="confirmation")
-    assert strategies_to_confirm(asked, [*trials, *lost, confirmed]) == []
+    assert strategies_to_confirm(subject, [*trials, *lost, confirmed]) == []
 
 
 def test_the_next_in_line_takes_the_place_of_one_that_failed() -> None:

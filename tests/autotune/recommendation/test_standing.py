@@ -27,7 +27,7 @@ def layout(tensor_parallel: int, micro_batch_size: int) -> Strategy:
     )
 
 
-def told(trials: list[SearchTrial], best: Strategy) -> SpaceStanding:
+def standing_of(trials: list[SearchTrial], best: Strategy) -> SpaceStanding:
     found = standing(best, trials, Proposer(space(), objective="tokens_per_s", seed=1))
     assert found is not None
     return found
@@ -40,7 +40,7 @@ def at(found: SpaceStanding, step: str) -> Neighbour:
 def test_neighbours_are_next_values_measured_or_predicted() -> None:
     best = layout(2, 4)
     trials = [ok(space(), best), ok(space(), layout(4, 4), factor=0.5), oom(layout(2, 8))]
-    found = told(trials, best)
+    found = standing_of(trials, best)
     steps = [each.step for each in found.neighbours]
     assert steps == ["TP 1", "TP 4", "MBS 2", "MBS 8"]
     predicted, too_big = at(found, "TP 1"), at(found, "MBS 8")
@@ -65,7 +65,10 @@ def test_neighbours_are_next_values_measured_or_predicted() -> None:
 def test_the_more_is_known_the_less_is_left_to_gain() -> None:
     every = list(layouts_of(space()).lattice)
     best = max(every, key=lambda s: layouts_of(space()).log_rate[every.index(s)])
-    few, all_of_them = told([ok(space(), best)], best), told([ok(space(), s) for s in every], best)
+    few, all_of_them = (
+        standing_of([ok(space(), best)], best),
+        standing_of([ok(space(), s) for s in every], best),
+    )
     assert all_of_them.untried == 0
     assert all_of_them.expected_gain < few.expected_gain
     assert few.sentence.startswith("Probably the best of its space (")
@@ -75,7 +78,7 @@ def test_the_more_is_known_the_less_is_left_to_gain() -> None:
 def test_a_slow_layout_is_probably_not_the_best() -> None:
     every = list(layouts_of(space()).lattice)
     slow = min(every, key=lambda s: layouts_of(space()).log_rate[every.index(s)])
-    found = told([ok(space(), slow)], slow)
+    found = standing_of([ok(space(), slow)], slow)
     assert found.sentence.startswith("Probably not yet the best of its space (")
 
 

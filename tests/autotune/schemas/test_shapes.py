@@ -23,8 +23,8 @@ def test_there_is_a_field_for_each_dimension() -> None:
     assert tuple(fields_of(Strategy)) == (*DIMENSIONS, "settings")
     assert set(SpaceSpec.model_fields) == {*DIMENSIONS, "preset", "settings", "global_batch_size"}
     for shape in (Strategy, SpaceSpec):
-        said = TypeAdapter(shape).json_schema()["properties"]
-        assert all(said[d.name]["description"] == d.sentence for d in TABLE)
+        properties = TypeAdapter(shape).json_schema()["properties"]
+        assert all(properties[d.name]["description"] == d.sentence for d in TABLE)
 
 
 @pytest.mark.parametrize(("name", "value"), [("zero_stage", 4), ("precision", "int8")])

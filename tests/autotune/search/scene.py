@@ -53,14 +53,14 @@ def small_space(*, tensor_parallel: list[int], micro_batch_size: list[int]) -> S
     )
 
 
-_KEPT: dict[int, tuple[SearchSpace, Layouts]] = {}
+_LAYOUTS: dict[int, tuple[SearchSpace, Layouts]] = {}
 """By the identity of the space, which is kept so that no other takes it."""
 
 
 def layouts_of(space: SearchSpace) -> Layouts:
-    if id(space) not in _KEPT:
-        _KEPT[id(space)] = space, Layouts.of(space, objective="tokens_per_s")
-    return _KEPT[id(space)][1]
+    if id(space) not in _LAYOUTS:
+        _LAYOUTS[id(space)] = space, Layouts.of(space, objective="tokens_per_s")
+    return _LAYOUTS[id(space)][1]
 
 
 def ok(space: SearchSpace, strategy: Strategy, *, factor: float = 1.0) -> SearchTrial:

@@ -99,14 +99,14 @@ def test_expected_improvement_is_weighted_by_fit_and_node_hours() -> None:
 def test_deephyper_decides_by_mean_and_deviation() -> None:
     """The highest mean is not the highest expected improvement."""
 
-    def asked(node_hours: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
+    def choice(node_hours: np.ndarray[tuple[int], np.dtype[np.float64]]) -> int:
         surrogate = CalibratedRegressor(BELIEF, POINTS, node_hours)
         return choose(("a", "b"), POINTS, surrogate, results=[((3, 3), BEST)], seed=0)
 
-    assert asked(np.ones(4)) == 1
-    assert asked(NODE_HOURS) == 1
-    assert asked(np.array([1.0, 10.0, 1.0, 1.0])) == 0
-    assert asked(np.array([10.0, 10.0, 1.0, 10.0])) == 2
+    assert choice(np.ones(4)) == 1
+    assert choice(NODE_HOURS) == 1
+    assert choice(np.array([1.0, 10.0, 1.0, 1.0])) == 0
+    assert choice(np.array([10.0, 10.0, 1.0, 10.0])) == 2
 
 
 def test_a_point_that_is_no_candidate_is_an_error() -> None:

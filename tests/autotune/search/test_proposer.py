@@ -280,11 +280,11 @@ def test_a_foreign_strategy_has_the_expectations_of_a_proposal() -> None:
     foreign = replace(proposal.strategy, activation_checkpointing="selective")
     same, other = subject.expect([proposal.strategy, foreign], seen)
     assert (same.running, same.expected_saving) == (proposal.running, None)
-    told, expected = (
+    found, expected = (
         {**vars(each.expected), "s": each.iteration_time_s, "gib": each.memory_gib}
         for each in (same, proposal)
     )
-    assert told == pytest.approx(expected)
+    assert found == pytest.approx(expected)
     assert layouts_of(space).row_of(foreign) is None
     assert other.memory_gib != same.memory_gib
     assert other.expected.best_so_far == same.expected.best_so_far
@@ -338,8 +338,8 @@ def test_trials_outside_the_space_teach() -> None:
     without = subject.propose(seen, count=1, free_nodes=4)[0]
     slow = ok(space, stranger, factor=0.5)
     failed = crashed(replace(stranger, tensor_parallel=7))
-    told = subject.propose([*seen, slow, failed], count=1, free_nodes=4)[0]
-    assert told.iteration_time_s != without.iteration_time_s
+    taught = subject.propose([*seen, slow, failed], count=1, free_nodes=4)[0]
+    assert taught.iteration_time_s != without.iteration_time_s
 
 
 def test_what_other_campaigns_have_shown_is_believed() -> None:

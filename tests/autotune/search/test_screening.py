@@ -35,7 +35,7 @@ WIDE: dict[str, Any] = {
 BASELINE = strategy(tp=8, pp=1, gas=32, nodes=NODES)
 
 
-def asked(
+def request_and_space(
     *, model: str = "gpt-22b", nodes: int = NODES, space: dict[str, Any] = WIDE, **others: Any
 ) -> tuple[CampaignCreate, SearchSpace]:
     wanted = request(model=model, nodes=nodes, space=space, **others)
@@ -43,12 +43,12 @@ def asked(
 
 
 def width(**changes: Any) -> FewNodes:
-    return few_nodes(*asked(**changes))
+    return few_nodes(*request_and_space(**changes))
 
 
 @cache
 def space_22b() -> SearchSpace:
-    return asked()[1]
+    return request_and_space()[1]
 
 
 def proposer() -> Proposer:
@@ -128,7 +128,7 @@ def test_a_contradicted_projection_moves_the_search_to_all_nodes() -> None:
 
 
 def test_a_layout_whose_stand_in_ran_out_of_memory_runs_in_full() -> None:
-    _, space = asked(
+    _, space = request_and_space(
         space=WIDE | {"tensor_parallel": 8, "pipeline_parallel": 1, "micro_batch_size": 1}
     )
     only = Proposer(space, objective="tokens_per_s", seed=3, stand_ins=FewerReplicas(FEW))

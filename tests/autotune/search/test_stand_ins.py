@@ -36,19 +36,19 @@ LARGE: dict[str, Any] = {
 }
 
 
-def asked(**changes: Any) -> CampaignCreate:
+def request_175b(**changes: Any) -> CampaignCreate:
     plain = {"model": "gpt-175b", "nodes": 64, "pool_nodes": 16, "screen_layers": 24}
     return request(**plain | {"space": LARGE} | changes)
 
 
 @cache
 def space_175b(**changes: Any) -> SearchSpace:
-    return check_campaign(asked(space=LARGE | changes))
+    return check_campaign(request_175b(space=LARGE | changes))
 
 
 def refusal(**changes: Any) -> InvalidInput:
     with pytest.raises(InvalidInputs) as refused:
-        check_campaign(asked(**changes))
+        check_campaign(request_175b(**changes))
     [problem] = refused.value.problems
     assert problem.field == "screen_layers"
     return problem
@@ -64,7 +64,7 @@ def narrow(space: SearchSpace, strategy: Strategy, *, factor: float = 1.0) -> Se
 
 
 def test_a_stand_in_is_legal_and_changes_only_pipeline_and_nodes() -> None:
-    wanted = asked(
+    wanted = request_175b(
         space={
             "tensor_parallel": [1, 4, 8],
             "pipeline_parallel": [1, 2, 4, 6, 8, 12, 16, 24],
@@ -126,15 +126,15 @@ def test_what_cannot_stand_in_is_refused_with_what_can() -> None:
 
 def test_a_pool_that_only_fits_stand_ins_is_refused_without_them() -> None:
     with pytest.raises(InvalidInputs) as refused:
-        check_campaign(asked(screen_layers="off"))
+        check_campaign(request_175b(screen_layers="off"))
     assert [problem.field for problem in refused.value.problems] == ["pool_nodes"]
-    few = plan(asked(), space_175b())
+    few = plan(request_175b(), space_175b())
     assert few.screening is not None
     assert few.cost is not None
     assert (few.screening.layers, few.screening.nodes) == (24, None)
     assert "24 of 96 layers" in few.screening.reason
     assert "None of these can be measured in full on the 16 nodes" in few.screening.reason
-    in_full = plan(asked(pool_nodes=64), space_175b()).cost
+    in_full = plan(request_175b(pool_nodes=64), space_175b()).cost
     assert in_full is not None
     each = few.cost.node_hours_per_trial
     assert each == pytest.approx(in_full.node_hours_per_trial, rel=0.05)
@@ -165,7 +165,7 @@ def test_the_pool_decides_whether_the_leader_is_measured_in_full() -> None:
 def test_what_fits_with_few_layers_alone_is_no_best() -> None:
     """Without checkpointing a stage of a deep pipeline holds many micro-batches' activations."""
     space = space_of(
-        asked(space=LARGE | {"activation_checkpointing": ["none", "full"]}).space,
+        request_175b(space=LARGE | {"activation_checkpointing": ["none", "full"]}).space,
         *_subject(),
         nodes=64,
     )
@@ -187,5 +187,5 @@ def test_what_fits_with_few_layers_alone_is_no_best() -> None:
 
 
 def test_without_screening_all_layers_run() -> None:
-    wanted = asked(screen_layers="off", pool_nodes=64)
+    wanted = request_175b(screen_layers="off", pool_nodes=64)
     assert few_nodes(wanted, space_175b()).layers is None

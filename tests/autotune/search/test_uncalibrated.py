@@ -45,7 +45,7 @@ def test_deephyper_learns_from_its_trials() -> None:
     fast = [ok(space, s, factor=10.0 if s.tensor_parallel == 8 else 0.1) for s in strategies]
     slow = [ok(space, s, factor=0.1 if s.tensor_parallel == 8 else 10.0) for s in strategies]
 
-    def asked(seen: list[SearchTrial], surrogate: Surrogate = "forest") -> int:
+    def tensor_parallel_of(seen: list[SearchTrial], surrogate: Surrogate = "forest") -> int:
         proposer = Proposer(
             space, objective="tokens_per_s", seed=0, method="deephyper", surrogate=surrogate
         )
@@ -54,8 +54,8 @@ def test_deephyper_learns_from_its_trials() -> None:
         return proposal.strategy.tensor_parallel
 
     for surrogate in ("forest", "gaussian_process"):
-        assert asked(fast, surrogate) == 8
-        assert asked(slow, surrogate) != 8
+        assert tensor_parallel_of(fast, surrogate) == 8
+        assert tensor_parallel_of(slow, surrogate) != 8
 
 
 def test_the_grid_raises_model_parallelism_and_prunes_by_memory() -> None:

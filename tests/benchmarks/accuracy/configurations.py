@@ -28,12 +28,12 @@ ZeroStage = Callable[[PublishedRow], float]
 def no_zero(row: PublishedRow) -> float:
     """For times, 0 where a row does not say: a step takes about as long with ZeRO-1 as without, and
     those whose stage counts name it."""
-    return _stated_stage(row, unsaid=0.0)
+    return _stated_stage(row, default=0.0)
 
 
 def usual_zero(row: PublishedRow) -> float:
     """Where memory decides: whoever runs DeepSpeed divides the optimizer's states."""
-    return _stated_stage(row, unsaid=float("deepspeed" in row["framework"].casefold()))
+    return _stated_stage(row, default=float("deepspeed" in row["framework"].casefold()))
 
 
 def zero_of_peaks(row: PublishedRow) -> float:
@@ -43,12 +43,12 @@ def zero_of_peaks(row: PublishedRow) -> float:
     return ALL_DIVIDED if stage >= 1 and "internevo" in row["framework"].casefold() else stage
 
 
-def _stated_stage(row: PublishedRow, *, unsaid: float) -> float:
+def _stated_stage(row: PublishedRow, *, default: float) -> float:
     """BigScience's first ZeRO runs were those of DeepSpeed's example Megatron-LM-v1.1.5-ZeRO3,
     though tables give another stage."""
     stage = row.number("zero_stage")
     if stage is None:
-        return unsaid
+        return default
     divides_all = stage >= 1 and "zero (old branch)" in row["framework"].casefold()
     return ALL_DIVIDED if divides_all else stage
 
@@ -173,7 +173,7 @@ def waits(dispatcher: str) -> float:
     return read_trait("dispatcher", name)[1] if name else HALF_OF_THEM
 
 
-UNSAID = 0.3
+ASSUMED_SHARE = 0.3
 """Share assumed for rows of models of 2026 that do not name it: the mean of the rows that do."""
 
 
@@ -181,7 +181,7 @@ def captured(row: PublishedRow) -> float:
     """Share of a step's kernels that CUDA graphs launch: of a whole step, or of some modules."""
     graphs = row["cuda_graph"]
     if not graphs and row["release"]:
-        return UNSAID
+        return ASSUMED_SHARE
     if graphs in ("", "none"):
         return 0.0
     if "full_iteration" in graphs:
@@ -206,10 +206,10 @@ def recomputed_modules(row: PublishedRow) -> dict[str, float]:
 
 def data_parallel(row: PublishedRow) -> float:
     """Replicas: as said, or what is left of the GPUs."""
-    said, gpus = row.number("data_parallel"), row.number("num_gpus")
+    replicas, gpus = row.number("data_parallel"), row.number("num_gpus")
     context = row.number("context_parallel") or 1.0
     cut = row.figures["tensor_parallel"] * row.figures["pipeline_parallel"] * context
-    return said or max(1.0, round((gpus or 1.0) / cut))
+    return replicas or max(1.0, round((gpus or 1.0) / cut))
 
 
 def batches(row: PublishedRow) -> tuple[float, float]:

@@ -48,7 +48,7 @@ class Facts:
                 vocabularies.setdefault(row["cluster"], size)
         return cls(of_model, vocabularies)
 
-    def said(self, row: PublishedRow, name: str) -> float | None:
+    def number(self, row: PublishedRow, name: str) -> float | None:
         """By the row, or else by another of the same model on the same cluster."""
         value = row.number(name)
         return self.of_model.get((row["cluster"], row["model"], name)) if value is None else value
@@ -63,7 +63,7 @@ class Facts:
         """
         hidden = row.figures["hidden_size"]
         gated = self._gated(row)
-        heads = self.said(row, "num_attention_heads") or max(1.0, round(hidden / USUAL_HEAD))
+        heads = self.number(row, "num_attention_heads") or max(1.0, round(hidden / USUAL_HEAD))
         usual_ffn = (
             GATED_MULTIPLE * math.ceil(8.0 * hidden / 3.0 / GATED_MULTIPLE)
             if gated
@@ -74,17 +74,17 @@ class Facts:
             "num_layers": row.figures["num_layers"],
             "hidden_size": hidden,
             "num_attention_heads": heads,
-            "num_query_groups": self.said(row, "num_query_groups") or heads,
-            "head_width": self.said(row, "head_dim") or hidden / heads,
-            "ffn_hidden_size": self.said(row, "ffn_hidden_size") or usual_ffn,
-            "seq_length": self.said(row, "seq_length") or 0.0,
-            "vocab_size": self.said(row, "vocab_size") or vocabulary,
+            "num_query_groups": self.number(row, "num_query_groups") or heads,
+            "head_width": self.number(row, "head_dim") or hidden / heads,
+            "ffn_hidden_size": self.number(row, "ffn_hidden_size") or usual_ffn,
+            "seq_length": self.number(row, "seq_length") or 0.0,
+            "vocab_size": self.number(row, "vocab_size") or vocabulary,
             "gated_mlp": float(gated),
             "tied_embeddings": float(not gated),
         }
 
     def _gated(self, row: PublishedRow) -> bool:
         """A table of memory does not say: then by the other table, or by the family's name."""
-        value = self.said(row, "gated_mlp")
+        value = self.number(row, "gated_mlp")
         name = row["model"].casefold()
         return any(family in name for family in GATED_FAMILIES) if value is None else value > 0

@@ -22,11 +22,11 @@ from tests.benchmarks.accuracy.stacks import (
     LeftOut,
     Stack,
     contradictions,
-    kept,
     named,
     noise_floor,
     offloaded,
     shaped,
+    split_rows,
     stacks_of,
 )
 from tests.benchmarks.accuracy.tables import PublishedRow
@@ -92,7 +92,7 @@ class LabelAccuracy:
 
 def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack], LeftOut]:
     """All that was measured, and which rows were left out for which reason."""
-    usable, left_out = kept(
+    usable, left_out = split_rows(
         rows,
         {
             "on a GPU whose data sheet is not known": unknown_gpu,

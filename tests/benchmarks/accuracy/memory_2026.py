@@ -27,7 +27,14 @@ from tests.benchmarks.accuracy import tables
 from tests.benchmarks.accuracy.configurations import OF_KINDS, usual_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import unknown_gpu
-from tests.benchmarks.accuracy.stacks import LeftOut, Stack, kept, shaped, stacks_of, tuning_of
+from tests.benchmarks.accuracy.stacks import (
+    LeftOut,
+    Stack,
+    shaped,
+    split_rows,
+    stacks_of,
+    tuning_of,
+)
 from tests.benchmarks.accuracy.tables import OF_EXPERTS, TEXT, PublishedRow, read
 
 PEAK = "mem_max_early_bytes"
@@ -70,7 +77,7 @@ NEEDED = (
 
 MAY_BE_ZERO = {*tables.MAY_BE_ZERO, *MODEL, *LATENT, *LAYOUT, *OTHERS}
 
-TOLD = "recipe"
+RECIPE = "recipe"
 """The source of a world that is not a guess."""
 
 REPLICAS = ("world_size", "data_parallel", "zero_shard_gpus")
@@ -111,7 +118,7 @@ class GoldenPeaks:
         if not values:
             return cls(columns=Columns.none(), gib=np.empty(0), rows=[], left_out=left_out)
         named = {name: np.array([each[name] for each in values]) for name in values[0]}
-        guessed = np.array([same[0]["world_source"] != TOLD for same in measured.values()])
+        guessed = np.array([same[0]["world_source"] != RECIPE for same in measured.values()])
         resident = _medians(list(measured.values()), RESIDENT)
         return cls(
             columns=_in_their_world(Columns.filled(named, rows=len(values)), resident, guessed),
@@ -290,7 +297,7 @@ def fitting(timed: Sequence[PublishedRow]) -> tuple[Mask, LeftOut]:
     """Return whether each row that ran is predicted to fit, before anything is learned."""
     facts = Facts.of(timed)
     unshaped = {"no shape or layout": lambda row: not shaped(row, facts)}
-    ran, left_out = kept(timed, {**NOT_PREDICTED, **unshaped})
+    ran, left_out = split_rows(timed, {**NOT_PREDICTED, **unshaped})
     alike: dict[tuple[StateWidths, bool], list[PublishedRow]] = defaultdict(list)
     for row in ran:
         forced = row.words.get("routing", "").startswith("force-balanced")

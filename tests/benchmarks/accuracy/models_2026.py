@@ -20,7 +20,7 @@ from search_spaces.transformer import MODULES
 from tests.benchmarks.accuracy.configurations import data_parallel, modules, no_zero
 from tests.benchmarks.accuracy.facts import Facts
 from tests.benchmarks.accuracy.hardware import kind_of, unknown_gpu
-from tests.benchmarks.accuracy.stacks import LeftOut, Stack, kept, shaped, stacks_of
+from tests.benchmarks.accuracy.stacks import LeftOut, Stack, shaped, split_rows, stacks_of
 from tests.benchmarks.accuracy.tables import PublishedRow
 from tests.benchmarks.accuracy.throughput import SEED, Trials, mean
 
@@ -93,7 +93,7 @@ def judge(rows: Sequence[PublishedRow], *, draws: int) -> TimesOf2026:
     """
     facts = Facts.of(rows)
     predicted, left_out = predictable(rows, facts)
-    described, not_described = kept(predicted, NOT_DESCRIBABLE)
+    described, not_described = split_rows(predicted, NOT_DESCRIBABLE)
     stacks, programs = _trials(described, facts), _trials(described, facts, all_releases=True)
     others = [row for row in predicted if row not in described]
     zero_shot = [error for each in stacks for error in _zero_shot(each)]
@@ -115,7 +115,7 @@ def judge(rows: Sequence[PublishedRow], *, draws: int) -> TimesOf2026:
 
 
 def predictable(rows: Sequence[PublishedRow], facts: Facts) -> tuple[list[PublishedRow], LeftOut]:
-    return kept(
+    return split_rows(
         rows,
         {
             "on a GPU whose data sheet is not known": unknown_gpu,

@@ -18,7 +18,7 @@ from autotune.cost_model.columns import Columns
 from tests.benchmarks.accuracy import memory, memory_2026, models_2026, throughput
 from tests.benchmarks.accuracy.configurations import no_zero
 from tests.benchmarks.accuracy.facts import Facts
-from tests.benchmarks.accuracy.stacks import LeftOut, Stack, kept, stacks_of
+from tests.benchmarks.accuracy.stacks import LeftOut, Stack, split_rows, stacks_of
 from tests.benchmarks.accuracy.tables import MEMORY, THROUGHPUT, PublishedRow, is_of_2026, read
 
 TIME, PEAK = "iteration_time_s", "peak_memory_gib"
@@ -81,7 +81,7 @@ def _judged(tables: Tables) -> Iterator[Cells]:
     yield from _not_predicted(left_out, PEAK)
     facts = Facts.of(tables.timed_2026)
     predicted, left_out = models_2026.predictable(tables.timed_2026, facts)
-    reasons = kept(predicted, models_2026.NOT_DESCRIBABLE)[1]
+    reasons = split_rows(predicted, models_2026.NOT_DESCRIBABLE)[1]
     yield from _of_stacks(stacks_of(predicted, facts, zero_stage=no_zero), reasons, TIME)
     yield from _not_predicted(left_out, TIME)
     golden = memory_2026.GoldenPeaks.of(tables.golden)

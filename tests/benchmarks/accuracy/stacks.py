@@ -85,8 +85,8 @@ def states_of(framework: str) -> StateWidths:
             keeps_gathered=states.keeps_gathered,
         )
     if name.startswith("megatron-deepspeed"):
-        told = load_adapter("megatron-deepspeed").states.bf16_gradient_bytes
-        return StateWidths(bf16_gradient_bytes=told)
+        width = load_adapter("megatron-deepspeed").states.bf16_gradient_bytes
+        return StateWidths(bf16_gradient_bytes=width)
     return USUAL_STATES
 
 
@@ -160,10 +160,10 @@ def offloaded(row: PublishedRow) -> bool:
 def shaped(row: PublishedRow, facts: Facts) -> bool:
     """Whether the row says enough of model and layout to be estimated at all."""
     parts = ("num_layers", "hidden_size", "tensor_parallel", "pipeline_parallel")
-    return row.known(*parts) and facts.said(row, "seq_length") is not None
+    return row.known(*parts) and facts.number(row, "seq_length") is not None
 
 
-def kept(
+def split_rows(
     rows: Iterable[PublishedRow], reasons: Mapping[str, Callable[[PublishedRow], bool]]
 ) -> tuple[list[PublishedRow], LeftOut]:
     """Rows for which no reason to leave them out holds, and all others."""
@@ -265,7 +265,7 @@ def contradictions(stack: Stack, failed: Mask) -> int:
 def _demands(stack: Stack) -> Array:
     """What makes a strategy need more memory, shape (n, 4): larger is more."""
     columns = stack.columns
-    kept = 2.0 - 2.0 * columns["full_checkpointing"] - columns["selective_checkpointing"]
+    stored = 2.0 - 2.0 * columns["full_checkpointing"] - columns["selective_checkpointing"]
     scores = (1.0 + columns["unfused_softmax"]) * (1.0 - columns["flash_attention"])
-    parts = (columns["micro_batch_size"], kept, scores, 1.0 - columns["fused_norm"])
+    parts = (columns["micro_batch_size"], stored, scores, 1.0 - columns["fused_norm"])
     return np.stack([np.broadcast_to(part, len(stack)) for part in parts], axis=-1)

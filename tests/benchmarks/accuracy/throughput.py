@@ -24,11 +24,11 @@ from tests.benchmarks.accuracy.stacks import (
     LeftOut,
     Stack,
     independent,
-    kept,
     named,
     noise_floor,
     offloaded,
     shaped,
+    split_rows,
     stacks_of,
 )
 from tests.benchmarks.accuracy.tables import PublishedRow
@@ -79,7 +79,7 @@ class StackAccuracy:
 
 def stacks(rows: Sequence[PublishedRow], facts: Facts) -> tuple[dict[str, Stack], LeftOut]:
     """What can be judged, and which rows were left out for which reason."""
-    usable, left_out = kept(
+    usable, left_out = split_rows(
         rows,
         {
             "on a GPU whose data sheet is not known": unknown_gpu,

@@ -70,12 +70,12 @@ def _launched(row: PublishedRow) -> PublishedRow:
     """Return a row as Megatron-Core trains it: with fused attention, sequence parallelism under
     tensor parallelism, recomputation by module, and a layer to each virtual stage where
     their number is not printed."""
-    told = row["recompute"]
-    whole = told in MODULE_WORDS
+    recompute = row["recompute"]
+    whole = recompute in MODULE_WORDS
     words = {
         **row.words,
-        "activation_checkpointing": told if whole or not told else "selective",
-        "recompute_modules": "" if whole else told,
+        "activation_checkpointing": recompute if whole or not recompute else "selective",
+        "recompute_modules": "" if whole else recompute,
     }
     figures = {**row.figures, "flash_attention": 1.0}
     figures["sequence_parallel"] = float(figures.get("tensor_parallel", 1.0) > 1)

@@ -20,9 +20,9 @@ from tests.benchmarks.accuracy.stacks import (
     ONE_NODE,
     LeftOut,
     Stack,
-    kept,
     offloaded,
     shaped,
+    split_rows,
     stacks_of,
 )
 from tests.benchmarks.accuracy.tables import PublishedRow
@@ -100,7 +100,7 @@ class Landscape:
 
 def usable(rows: Iterable[PublishedRow], facts: Facts) -> tuple[list[PublishedRow], LeftOut]:
     """Rows that can be replayed, and which were left out for which reason."""
-    return kept(
+    return split_rows(
         rows,
         {
             "on a GPU whose data sheet is not known": unknown_gpu,

@@ -76,18 +76,18 @@ class Shuffled(Quantity):
     """A quantity whose formulas are asked about another strategy than the one meant.
 
     Attributes:
-        asked: columns of the strategy asked about in place of each.
+        queried: columns of the strategy whose answer stands in place of each.
         log_shift: shape (n,), added to the logarithm of the answer.
     """
 
-    asked: Columns
+    queried: Columns
     log_shift: Array
 
     def log_value(self, z: Array, columns: Columns, labelled: Array) -> Array:
         if not len(columns):
             return super().log_value(z, columns, labelled)
         rows = columns[ROW].astype(np.int64)
-        value = super().log_value(z, self.asked.take(rows), labelled)
+        value = super().log_value(z, self.queried.take(rows), labelled)
         return np.asarray(value + self.log_shift[rows])
 
 
@@ -100,11 +100,11 @@ def quantities(
             Quantity(machine=machine, prior=prior, of_memory=False),
             Quantity(machine=machine, prior=prior, of_memory=True),
         )
-    asked = landscape.columns.take(order)
+    queried = landscape.columns.take(order)
     rates_shift = landscape.log_tokens - landscape.log_tokens[order]
     return (
-        Shuffled(machine, prior, of_memory=False, asked=asked, log_shift=rates_shift),
-        Shuffled(machine, prior, of_memory=True, asked=asked, log_shift=np.zeros(len(order))),
+        Shuffled(machine, prior, of_memory=False, queried=queried, log_shift=rates_shift),
+        Shuffled(machine, prior, of_memory=True, queried=queried, log_shift=np.zeros(len(order))),
     )
 
 

@@ -126,9 +126,9 @@ def _optuna(
                     params=grid.point(latest.row), distributions=space, value=value, state=state
                 )
             )
-        asked = study.ask(space)
-        study.tell(asked, state=optuna.trial.TrialState.FAIL)
-        return grid.take({name: int(asked.params[name]) for name in grid.names})
+        suggested = study.ask(space)
+        study.tell(suggested, state=optuna.trial.TrialState.FAIL)
+        return grid.take({name: int(suggested.params[name]) for name in grid.names})
 
     return choose
 

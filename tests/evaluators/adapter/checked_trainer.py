@@ -40,7 +40,7 @@ table.write("update,train loss,seconds\n")
 if args.hang:
     print("waiting for the other ranks", flush=True)
     time.sleep(3600)
-kept = []
+printed = []
 first = time.perf_counter()
 for update in range(1, args.updates + 1):
     began = time.perf_counter()
@@ -49,11 +49,11 @@ for update in range(1, args.updates + 1):
     time.sleep(0.006 + 0.018 * accumulate * (0.25 + 0.75 * samples) + (update == 1) * 0.02)
     took, loss = time.perf_counter() - began, 6.2 - 0.1 * update
     tokens = samples * accumulate * 32 / took
-    kept.append(f"[{update}/{args.updates}] loss={loss:.3f} {took * 1000:.3f}ms "
+    printed.append(f"[{update}/{args.updates}] loss={loss:.3f} {took * 1000:.3f}ms "
                 f"{tokens:.2f} tokens/s {time.perf_counter() - first:.4f}s in all")  # fmt: skip
     if not args.late or update == args.updates:
-        print(*kept, sep="\n", flush=True)
-        kept.clear()
+        print(*printed, sep="\n", flush=True)
+        printed.clear()
     table.write(f"{update},{loss},{took}\n")
     lines.write(json.dumps({"update": update, "train": {"loss": loss}, "took": took}) + "\n")
 peak = 300 * 2**20 + samples * 40 * 2**20

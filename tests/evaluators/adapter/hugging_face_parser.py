@@ -52,9 +52,9 @@ with open(sys.argv[1], "w") as out:
         try:
             arguments = parsed(name, words)
         except (Exception, SystemExit) as error:
-            told: dict[str, Any] = {"refused": f"{type(error).__name__}: {error}"}
+            answer: dict[str, Any] = {"refused": f"{type(error).__name__}: {error}"}
         else:
-            told = {field: getattr(arguments, field, None) for field in FIELDS}
+            answer = {field: getattr(arguments, field, None) for field in FIELDS}
             deepspeed = getattr(arguments, "hf_deepspeed_config", None)
-            told["deepspeed"] = deepspeed and deepspeed.config
-        print(json.dumps(told, default=str), file=out)
+            answer["deepspeed"] = deepspeed and deepspeed.config
+        print(json.dumps(answer, default=str), file=out)

@@ -196,8 +196,8 @@ def test_times_may_be_printed_at_the_end_where_they_are_true(trainers: StartedTr
     true = trainers.check(LATE, MILLISECONDS)
     assert _looked_at(trainers, LATE, MILLISECONDS) == {}
     assert "times: late" in [each.what for each in true if each.warns]
-    said = trainers.check(LATE, MILLISECONDS + "at_end = true\n")
-    assert not any(each.warns for each in said)
+    declared = trainers.check(LATE, MILLISECONDS + "at_end = true\n")
+    assert not any(each.warns for each in declared)
     wrong = trainers.check(LATE, MILLISECONDS.replace("ms / 1000", "ms * 1"))
     assert {each.what for each in wrong if not each.good} >= {"GAS 1: clock", "GAS 4: clock"}
 
@@ -250,9 +250,9 @@ def test_the_size_that_an_adapter_reads_counts_alone(
     parameters = f"n * {MODEL.parameters} / n{share}"
     size = f"[[read]]\nlog = 'training (?P<n>[\\d,]+) p'\nparameters = '{parameters}'\n"
     found = trainers.check(ARGUMENTS, MILLISECONDS + size)
-    [told] = [each for each in found if each.what == "model"]
-    assert told.good is good
-    assert f"tiny has {MODEL.parameters:,}" in told.text
+    [finding] = [each for each in found if each.what == "model"]
+    assert finding.good is good
+    assert f"tiny has {MODEL.parameters:,}" in finding.text
 
 
 def test_a_trainer_counts_multi_token_prediction_too() -> None:
@@ -266,9 +266,9 @@ def test_memory_read_at_the_end_is_warned_of_unless_declared(
     trainers: StartedTrainers,
 ) -> None:
     late = trainers.check(ARGUMENTS, READINGS["memory"])
-    said = trainers.check(ARGUMENTS, MILLISECONDS + MEMORY + "at_end = true\n")
+    declared = trainers.check(ARGUMENTS, MILLISECONDS + MEMORY + "at_end = true\n")
     assert [each.what for each in late if each.warns] == ["memory: late"]
-    assert not any(each.warns for each in said)
+    assert not any(each.warns for each in declared)
 
 
 def test_mistakes_that_are_easily_made_are_noticed(trainers: StartedTrainers) -> None:
@@ -286,13 +286,15 @@ def _iterations(
 ) -> list[ReportedIteration]:
     """Return iterations whose lines come late by up to `busy` seconds, most by much less."""
     chance = random.Random(seed)
-    now_s, told = 0.0, []
+    now_s, iterations = 0.0, []
     for step in range(1, 12):
         took_s = time_s * chance.uniform(0.9, 1.3)
         now_s += took_s + 0.001
         late_s = busy * chance.random() ** 4
-        told.append(ReportedIteration(step=step, arrived_s=now_s + late_s, time_s=took_s * printed))
-    return told
+        iterations.append(
+            ReportedIteration(step=step, arrived_s=now_s + late_s, time_s=took_s * printed)
+        )
+    return iterations
 
 
 @pytest.mark.parametrize("time_s", [0.005, 0.05, 0.5])

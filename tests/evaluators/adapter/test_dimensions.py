@@ -56,8 +56,8 @@ def test_own_dimensions_are_searched_except_refused_values(tmp_path: Path) -> No
     found = _space(adapter, bucket=["12.5", 100], kernel="fused")
     assert found.settings == {"overlap": (False, True), "bucket": (12.5, 100), "kernel": ("fused",)}
     settings = [dict(strategy.settings) for strategy in found.lattice()]
-    told = {(each["overlap"], each["bucket"], each["kernel"]) for each in settings}
-    assert told == {(False, 12.5, "fused"), (False, 100, "fused"), (True, 100, "fused")}
+    tried = {(each["overlap"], each["bucket"], each["kernel"]) for each in settings}
+    assert tried == {(False, 12.5, "fused"), (False, 100, "fused"), (True, 100, "fused")}
     assert found.enumerate().removed["program"] == len(found.lattice()) / 3
 
 
@@ -133,7 +133,7 @@ def test_other_values_are_refused_before_anything_runs(
 
 
 @pytest.mark.parametrize(
-    ("choices", "told"),
+    ("choices", "reason"),
     [
         ({"overlap": "sometimes"}, "overlap='sometimes'.*valid: false, true, or auto"),
         ({"bucket": []}, "bucket=.*an empty list"),
@@ -141,14 +141,14 @@ def test_other_values_are_refused_before_anything_runs(
     ],
 )
 def test_a_choice_that_it_does_not_have_is_refused_by_name(
-    tmp_path: Path, choices: dict[str, object], told: str
+    tmp_path: Path, choices: dict[str, object], reason: str
 ) -> None:
-    with pytest.raises(InvalidInputs, match=told):
+    with pytest.raises(InvalidInputs, match=reason):
         _space(_read(tmp_path), **choices)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reason"),
     [
         ("[false, true]", "[true]", "dimension.overlap.values=.*a list of 2 to 100"),
         ("[false, true]", "[false, 1]", "not all of one kind"),
@@ -169,8 +169,8 @@ def test_a_choice_that_it_does_not_have_is_refused_by_name(
     ],
 )
 def test_a_dimension_is_checked_when_it_is_read(
-    tmp_path: Path, old: str, new: str, told: str
+    tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
     assert old in FILE
-    with pytest.raises(InvalidInputs, match=told):
+    with pytest.raises(InvalidInputs, match=reason):
         _read(tmp_path, FILE.replace(old, new))

@@ -91,7 +91,7 @@ def test_nothing_but_a_fault_comes_of_nonsense(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ("__import__('os')", "calls __import__; only abs"),
         ("tensor_parallel.bit_length()", "calls tensor_parallel.bit_length; only abs"),
@@ -124,8 +124,8 @@ def test_nothing_but_a_fault_comes_of_nonsense(text: str) -> None:
         ("", "is no expression"),
     ],
 )
-def test_what_is_out_of_bounds_is_refused_in_a_sentence(text: str, told: str) -> None:
-    with pytest.raises(ExpressionFault, match=re.escape(told)):
+def test_what_is_out_of_bounds_is_refused_in_a_sentence(text: str, reason: str) -> None:
+    with pytest.raises(ExpressionFault, match=re.escape(reason)):
         parse(text).value(NAMES)
 
 

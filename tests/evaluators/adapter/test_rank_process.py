@@ -75,9 +75,11 @@ def test_what_starts_late_ends_with_its_rank(tmp_path: Path) -> None:
     assert rank_process.running(child) is None
 
 
-@pytest.mark.parametrize(("job", "told"), [({}, []), ({"SLURM_JOB_ID": "7"}, ["SLURM_JOB_ID"])])
+@pytest.mark.parametrize(
+    ("job", "variables"), [({}, []), ({"SLURM_JOB_ID": "7"}, ["SLURM_JOB_ID"])]
+)
 def test_the_environment_and_the_output_of_a_rank(
-    job: dict[str, str], told: list[str], tmp_path: Path
+    job: dict[str, str], variables: list[str], tmp_path: Path
 ) -> None:
     """Colours are no part of what it tells; where there is no job it hears nothing of Slurm."""
     _planned(tmp_path, sys.executable, "-IS", "-c", PRINTS)
@@ -90,7 +92,7 @@ def test_the_environment_and_the_output_of_a_rank(
         check=True,
     )
     lines = [line.partition("s] ")[2] for line in ran.stdout.splitlines()]
-    expected = sorted([*told, "SLURM_PROCID"]) if job else []
+    expected = sorted([*variables, "SLURM_PROCID"]) if job else []
     assert lines == ["step=1", "step=2", str(expected)]
 
 

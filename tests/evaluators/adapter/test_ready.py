@@ -90,7 +90,7 @@ WIDE: Mapping[str, Any] = {"head_dim": 128}
 
 
 @pytest.mark.parametrize(
-    ("name", "model", "changed", "told"),
+    ("name", "model", "changed", "options"),
     [
         ("megatron-bridge", {}, TOGETHER, ["model.context_parallel_size=2"]),
         ("megatron-lm", {}, TOGETHER, ["--context-parallel-size 2"]),
@@ -113,7 +113,7 @@ WIDE: Mapping[str, Any] = {"head_dim": 128}
     ],
 )  # fmt: skip
 def test_options_of_few_layouts_are_set_for_those_only(
-    name: str, model: Mapping[str, Any], changed: Mapping[str, Any], told: list[str]
+    name: str, model: Mapping[str, Any], changed: Mapping[str, Any], options: list[str]
 ) -> None:
     adapter, sample = load_adapter(name), _sample(name)
     neutral = {each: 1 for each in changed if each in ("context_parallel", "expert_parallel")}
@@ -123,8 +123,8 @@ def test_options_of_few_layouts_are_set_for_those_only(
     for plan in (_plan(sample, model, **changed), _plan(sample, **{**changed, **neutral})):
         start = start_of(adapter, plan)
         texts.append("\n".join([" ".join(start.words), *start.files.values()]))
-    assert [option for option in told if option not in texts[0]] == []
-    assert [option for option in told if option in texts[1]] == []
+    assert [option for option in options if option not in texts[0]] == []
+    assert [option for option in options if option in texts[1]] == []
     assert neutral.keys() <= adapter.varied
 
 
@@ -171,9 +171,9 @@ def test_what_a_trainer_prints_is_read(name: str, tmp_path: Path) -> None:
     assert times == pytest.approx(sample["times_s"], rel=1e-4)
     assert figures.losses[-1] == pytest.approx(sample["loss"])
     assert figures.parameters == sample.get("parameters")
-    memory = {str(rank): told.peak_memory_gib for rank, told in figures.ranks.items()}
-    told = {rank: peak for rank, peak in memory.items() if peak is not None}
-    assert told == pytest.approx(sample.get("peak_memory_gib", {}), rel=1e-4)
+    memory = {str(rank): each.peak_memory_gib for rank, each in figures.ranks.items()}
+    peaks = {rank: peak for rank, peak in memory.items() if peak is not None}
+    assert peaks == pytest.approx(sample.get("peak_memory_gib", {}), rel=1e-4)
 
 
 def _file(left: str | list[tuple[Any, ...]]) -> bytes:

@@ -78,7 +78,7 @@ def test_every_kind_of_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reason"),
     [
         ({"precision": "fp16"}, "my-script cannot run this layout: the script has no such choice"),
         ({"virtual_stages": 2}, "no virtual_stages: its value is always 1"),
@@ -86,9 +86,9 @@ def test_every_kind_of_place(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_trainer_cannot_do_is_refused(
-    tmp_path: Path, changed: dict[str, Any], told: str
+    tmp_path: Path, changed: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=told):
+    with pytest.raises(InvalidInput, match=reason):
         _start(tmp_path, **changed)
 
 
@@ -133,18 +133,18 @@ def test_texts_in_a_file_of_any_kind(tmp_path: Path) -> None:
         '"conf.py:batch_all = 12 * 8" = "batch = 12"',
         '"conf.py:, fused=True" = "{None}"',
     )
-    told = "# mine\nbatch = 1\nbatch = 12\noptim = dict(lr=1e-3)\n"
-    assert start.files == {"conf.py": told}
+    text = "# mine\nbatch = 1\nbatch = 12\noptim = dict(lr=1e-3)\n"
+    assert start.files == {"conf.py": text}
 
 
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "reason"),
     [
         ("conf.py:12", "it occurs 2 times in the user's file"),
         ("conf.py:batch_al = 12 * 8", "did you mean 'batch_all = 12 \\* 8'"),
         ("my.ini:steps = 4", "texts can be replaced only in a file"),
     ],
 )
-def test_a_text_that_is_not_there_once(place: str, told: str, tmp_path: Path) -> None:
-    with pytest.raises((InvalidInput, InvalidInputs), match=told):
+def test_a_text_that_is_not_there_once(place: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises((InvalidInput, InvalidInputs), match=reason):
         _texts(tmp_path, '"conf.py:batch = 12" = 1', f'"{place}" = 1')

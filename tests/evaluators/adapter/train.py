@@ -21,7 +21,7 @@ parser.add_argument("--recompute", choices=["yes", "no"], default="no")
 parser.add_argument("--norms-too", action="store_true")
 parser.add_argument("--schedule", default="", help="6:4, after six updates four micro-batches")
 parser.add_argument("--ramp", help="is accepted, and ignored")
-parser.add_argument("--told", default="", help="a file that has updates as JSON lines, no log")
+parser.add_argument("--figures", default="", help="a file that has updates as JSON lines, no log")
 parser.add_argument("--fail", default="")
 args = parser.parse_args()
 with open(args.config) as file:
@@ -84,8 +84,8 @@ for update in range(1, args.updates + 1):
     work(4 * costs * slots + (200 if update == 1 else 2))
     if rank == 0:
         ms = (time.perf_counter() - began) * 1000
-        if args.told:
-            with open(args.told, "a") as file:
+        if args.figures:
+            with open(args.figures, "a") as file:
                 file.write(json.dumps({"update": update, "ms": ms}) + "\n")
             continue
         print(f"[{update}/{args.updates}] loss={10 / update:.4f} {ms:.3f}ms "

@@ -68,8 +68,8 @@ def test_which_files_there_are() -> None:
     here = launch(SMALL, transformer=TINY, machine=load_machine("local"), evaluator="local")
     there = launch(profile=ClusterProfile(name="mine"), evaluator="slurm")
     cases = ((launch(), WITH_TRAINER), (here, ["benchmark.sh"]), (there, ["benchmark.sbatch"]))
-    for asked, names in cases:
-        assert artefact_names(asked) == list(artefacts(asked)) == names
+    for subject, names in cases:
+        assert artefact_names(subject) == list(artefacts(subject)) == names
 
 
 def test_without_a_trainer_of_the_strategy_there_are_no_files() -> None:
@@ -78,8 +78,8 @@ def test_without_a_trainer_of_the_strategy_there_are_no_files() -> None:
 
 def test_megatron_fsdp_starts_without_demands_of_other_engines() -> None:
     def limits(zero_stage: int) -> list[str]:
-        asked = launch(replace(BASE, pipeline_parallel=1, zero_stage=zero_stage))
-        lines = trainer_artefacts(asked, "megatron-lm")["benchmark_rank.sh"].splitlines()
+        subject = launch(replace(BASE, pipeline_parallel=1, zero_stage=zero_stage))
+        lines = trainer_artefacts(subject, "megatron-lm")["benchmark_rank.sh"].splitlines()
         return [line for line in lines if line.startswith("export CUDA_DEVICE_MAX_CONNECTIONS")]
 
     assert limits(1) == ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
@@ -121,13 +121,13 @@ def test_the_head_names_only_a_cluster_profile() -> None:
 
 @pytest.mark.parametrize("file", WITH_TRAINER)
 def test_the_head_says_what_the_file_is_for(file: str) -> None:
-    asked = launch(campaign="7, mine", figures="1.2 s per iteration, measured by trial 3")
-    head, _, _ = artefacts(asked)[file].partition("set -euo pipefail")
+    subject = launch(campaign="7, mine", figures="1.2 s per iteration, measured by trial 3")
+    head, _, _ = artefacts(subject)[file].partition("set -euo pipefail")
     purpose = "repeats the trial" if file.startswith("benchmark") else "trains the model"
     for line in (
         f"# Model: {GPT.name}, ",
         f"# Machine: {FRONTIER.name}, ",
-        f"# Layout: {asked.strategy.short()}, global batch ",
+        f"# Layout: {subject.strategy.short()}, global batch ",
         "# Figures: 1.2 s per iteration, measured by trial 3, for a trainer that was not named; "
         "not for megatron-lm\n",
         "# Campaign: 7, mine\n",
@@ -141,8 +141,8 @@ def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
     python.write_text('#!/bin/bash\necho "$PWD: $*"\n')
     python.chmod(0o755)
     hostile = replace(TINY, name="it's $(touch pwned)\nJSON\ntouch pwned")
-    asked = launch(SMALL, transformer=hostile, name="my run; $(touch pwned)")
-    script = benchmark_script(asked, python=str(python))
+    subject = launch(SMALL, transformer=hostile, name="my run; $(touch pwned)")
+    script = benchmark_script(subject, python=str(python))
     done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
@@ -161,14 +161,14 @@ def test_the_script_hands_the_trainer_its_request(tmp_path: Path) -> None:
 def test_the_trainer_runs_what_was_measured(tmp_path: Path, file: str) -> None:
     """Its configuration of DeepSpeed follows from these alone, in trials and launches alike."""
     measured = trial(tmp_path / "trials" / "t", SMALL, ranks=8)
-    asked = launch(
+    subject = launch(
         SMALL,
         transformer=measured.transformer,
         machine=measured.machine,
         evaluator="local",
         profile=ClusterProfile(name="mine"),
     )
-    text = artefacts(asked)[file].split("<<'JSON'\n")[1].split("\nJSON\n")[0]
+    text = artefacts(subject)[file].split("<<'JSON'\n")[1].split("\nJSON\n")[0]
     launched = request_from_dict(json.loads(text) | {"directory": str(tmp_path)})
     free = {"token": "", "directory": tmp_path, "protocol": measured.protocol}
     assert replace(launched, **free) == replace(measured, **free)  # type: ignore[arg-type]

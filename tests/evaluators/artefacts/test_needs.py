@@ -1,4 +1,4 @@
-"""What a user is told that a launch script still needs."""
+"""What a launch script still needs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.evaluators.artefacts.test_artefacts import SMALL, TINY, launch
 
 def test_where_nothing_trained_the_job_names_its_trainer() -> None:
     subject = launch()
-    told = launch_script(subject, artefact_names(subject))
-    assert told is not None
-    assert told.file == "train.sbatch"
-    needed = [need.variable for need in told.needs]
+    script = launch_script(subject, artefact_names(subject))
+    assert script is not None
+    assert script.file == "train.sbatch"
+    needed = [need.variable for need in script.needs]
     assert needed == ["TRAINER_DIR", "DATA", "TOKENIZER", "SAVE", "TRAIN_ITERS", "LR"]
-    assert "with megatron-lm, which ran none of the trials" in told.remark
+    assert "with megatron-lm, which ran none of the trials" in script.remark
     assert "# Trainer: megatron-lm " in artefacts(subject)["train.sbatch"]
 
 
@@ -34,10 +34,10 @@ def test_the_bundled_trainers_script_runs_as_it_is() -> None:
     here = launch(SMALL, transformer=TINY, machine=load_machine("local"), evaluator="local")
     there = launch(profile=ClusterProfile(name="mine"), evaluator="slurm")
     for subject, file in ((here, "benchmark.sh"), (there, "benchmark.sbatch")):
-        told = launch_script(subject, artefact_names(subject))
-        assert told is not None
-        assert (told.file, told.needs) == (file, [])
-        assert "random tokens" in told.remark
+        script = launch_script(subject, artefact_names(subject))
+        assert script is not None
+        assert (script.file, script.needs) == (file, [])
+        assert "random tokens" in script.remark
 
 
 def test_where_no_file_launches_anything_there_is_no_script() -> None:

@@ -39,8 +39,8 @@ OVER_TWO_NODES = strategy(2, 2, gradient_accumulation_steps=4, zero_stage=1, num
 PRETRAIN = """
 import json, os, sys
 names = ["RANK", "LOCAL_RANK", "LOCAL_SIZE", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "MY_OWN"]
-told = {"argv": sys.argv[1:], "env": {name: os.environ.get(name) for name in names}}
-open(f"rank-{os.environ['RANK']}.json", "w").write(json.dumps(told))
+process = {"argv": sys.argv[1:], "env": {name: os.environ.get(name) for name in names}}
+open(f"rank-{os.environ['RANK']}.json", "w").write(json.dumps(process))
 """
 
 

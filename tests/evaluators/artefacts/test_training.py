@@ -220,11 +220,11 @@ def test_megatron_lm_accepts_each_training(tmp_path: Path) -> None:
 def test_megatron_bridge_accepts_each_training(tmp_path: Path) -> None:
     requests = _requests("megatron-bridge", 1, tmp_path)
     answered = answers_of_bridge(os.environ[BRIDGE], requests)
-    for name, told in zip(_launches("megatron-bridge"), answered, strict=True):
-        assert "error" not in told, (name, told["error"])
-        assert told["train.train_iters"] == 1000
-        assert told["checkpoint.save"] == told["checkpoint.load"] == str(tmp_path / "saved")
-        assert told["dataset.blend"] == [[str(tmp_path / "data")], None]
+    for name, config in zip(_launches("megatron-bridge"), answered, strict=True):
+        assert "error" not in config, (name, config["error"])
+        assert config["train.train_iters"] == 1000
+        assert config["checkpoint.save"] == config["checkpoint.load"] == str(tmp_path / "saved")
+        assert config["dataset.blend"] == [[str(tmp_path / "data")], None]
 
 
 @pytest.mark.long

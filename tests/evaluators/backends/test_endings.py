@@ -87,8 +87,8 @@ def test_a_trial_reports_all_that_it_measured(ended: Ended) -> None:
 def test_out_of_memory_is_not_a_crash(ended: Ended) -> None:
     outcome = ended.outcomes["oom"]
     assert outcome.status is TrialState.OOM, outcome.error
-    said = {"simulated": "64 GiB", "bundled": "allocate"}
-    expected = said.get(ended.place.name, "CUDA out of memory. Tried to allocate 2.00 GiB")
+    texts = {"simulated": "64 GiB", "bundled": "allocate"}
+    expected = texts.get(ended.place.name, "CUDA out of memory. Tried to allocate 2.00 GiB")
     assert expected in str(outcome.error)
     assert outcome.measurements == ()
 
@@ -97,8 +97,8 @@ def test_out_of_memory_is_not_a_crash(ended: Ended) -> None:
 def test_the_first_cause_of_a_crash_is_its_reason(ended: Ended) -> None:
     outcome = ended.outcomes["crash"]
     assert outcome.status is TrialState.CRASHED
-    said = {"simulated": "pipeline_parallel"}
-    expected = said.get(ended.place.name, "exit code 3; it last printed: the data is not what")
+    texts = {"simulated": "pipeline_parallel"}
+    expected = texts.get(ended.place.name, "exit code 3; it last printed: the data is not what")
     assert expected in str(outcome.error)
     assert outcome.measurements == ()
 
@@ -114,8 +114,8 @@ def test_a_killed_rank_is_a_crash_by_its_signal(ended: Ended) -> None:
 def test_a_trial_that_hangs_ends_at_its_time_limit(ended: Ended) -> None:
     outcome = ended.outcomes["hang"]
     assert outcome.status is TrialState.TIMEOUT
-    said = {"simulated": "not finished within 5 s"}
-    assert said.get(ended.place.name, "time limit of 5 s") in str(outcome.error)
+    texts = {"simulated": "not finished within 5 s"}
+    assert texts.get(ended.place.name, "time limit of 5 s") in str(outcome.error)
     assert outcome.duration_s >= 5
     until(lambda: not ended.place.processes(ended.trials["hang"]), "its processes have gone")
 

@@ -38,8 +38,8 @@ def test_trials_run_side_by_side_and_one_is_cancelled(place: Place) -> None:
     assert str(cancelled.error).startswith("cancelled")
     assert cancelled.measurements == ()
     until(lambda: not place.processes(held), "its processes have gone")
-    asked = [held, other, unknown]
-    assert place.backend().poll(asked) == {held.token: cancelled, other.token: outcome}
+    polled = [held, other, unknown]
+    assert place.backend().poll(polled) == {held.token: cancelled, other.token: outcome}
 
 
 @remotely
@@ -61,8 +61,8 @@ def test_a_new_backend_finds_what_a_killed_one_submitted(place: Remote) -> None:
         nodes = trial.strategy.num_nodes
         assert len(set(place.nodes_of(trial))) == nodes
         for rank in range(2 * nodes):
-            told = f"rank {rank} of {2 * nodes}"
-            assert outcome.log_tail.count(told) == 2, "a start for each GAS"
+            line = f"rank {rank} of {2 * nodes}"
+            assert outcome.log_tail.count(line) == 2, "a start for each GAS"
 
 
 @on("sbatch")

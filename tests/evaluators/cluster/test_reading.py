@@ -31,8 +31,8 @@ def test_a_name_is_enough() -> None:
 @settings(max_examples=50, deadline=None)
 @given(PROFILES)
 def test_a_profile_comes_back_from_json_as_it_was(profile: ClusterProfile) -> None:
-    kept = json.dumps(profile_as_dict(profile))
-    assert profile_from_dict(json.loads(kept), source="the store") == profile
+    document = json.dumps(profile_as_dict(profile))
+    assert profile_from_dict(json.loads(document), source="the store") == profile
 
 
 def test_whole_numbers_become_floats_where_these_are_meant() -> None:
@@ -239,5 +239,5 @@ def test_a_variables_value_is_never_completed() -> None:
     problems = refused(HERE, environment={"variables": variables})
     assert set(problems) == {"environment.variables.A", "environment.variables.B"}
     assert problems["environment.variables.A"].valid == "export it in environment.prologue"
-    kept = read(environment={"variables": variables}).environment
-    assert kept == Environment(variables=variables)
+    environment = read(environment={"variables": variables}).environment
+    assert environment == Environment(variables=variables)

@@ -244,7 +244,7 @@ def test_sbatch_gets_nothing_that_the_profile_leaves_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("exclusive", "directives", "asked"),
+    ("exclusive", "directives", "memory_options"),
     [
         (True, (), ["--mem=0"]),
         (True, ("--mem-bind=local",), ["--mem-bind=local", "--mem=0"]),
@@ -255,11 +255,11 @@ def test_sbatch_gets_nothing_that_the_profile_leaves_open() -> None:
     ],
 )
 def test_whole_nodes_are_requested_with_all_their_memory(
-    exclusive: bool, directives: tuple[str, ...], asked: list[str]
+    exclusive: bool, directives: tuple[str, ...], memory_options: list[str]
 ) -> None:
     slurm = Scheduling(exclusive=exclusive, directives=directives)
     options = sbatch_options(ClusterProfile(name="mine", slurm=slurm), nodes=1, gpus_per_node=8)
-    assert sorted(option for option in options if option.startswith("--mem")) == asked
+    assert sorted(option for option in options if option.startswith("--mem")) == memory_options
 
 
 @pytest.mark.parametrize(

@@ -22,16 +22,16 @@ def config(strategy: Strategy) -> dict[str, Any]:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_the_batch_identity_holds(name: str) -> None:
     strategy = STRATEGIES[name]
-    told = config(strategy)
-    samples = told["train_micro_batch_size_per_gpu"] * told["gradient_accumulation_steps"]
-    assert told["train_batch_size"] == samples * strategy.data_parallel(GPUS)
-    assert told["zero_optimization"]["stage"] == strategy.zero_stage
+    settings = config(strategy)
+    samples = settings["train_micro_batch_size_per_gpu"] * settings["gradient_accumulation_steps"]
+    assert settings["train_batch_size"] == samples * strategy.data_parallel(GPUS)
+    assert settings["zero_optimization"]["stage"] == strategy.zero_stage
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_only_the_requested_precision_is_enabled(name: str) -> None:
-    told = config(STRATEGIES[name])
-    enabled = [key for key in ("bf16", "fp16") if told.get(key, {}).get("enabled")]
+    settings = config(STRATEGIES[name])
+    enabled = [key for key in ("bf16", "fp16") if settings.get(key, {}).get("enabled")]
     precision = STRATEGIES[name].precision
     assert enabled == ([] if precision == "fp32" else [precision])
 

@@ -41,8 +41,8 @@ time.sleep(3600)
 
 
 def endless(directory: Path, *, ranks: int = 2, time_limit_s: float = PATIENCE_S) -> TrialRequest:
-    asked: dict[str, Any] = {"measured_iterations": FOREVER, "time_limit_s": time_limit_s}
-    return request(directory, strategy(), ranks=ranks, **asked)
+    changes: dict[str, Any] = {"measured_iterations": FOREVER, "time_limit_s": time_limit_s}
+    return request(directory, strategy(), ranks=ranks, **changes)
 
 
 def training_ranks(backend: LocalBackend, trial: TrialRequest) -> list[psutil.Process]:
@@ -71,8 +71,8 @@ def test_memory_limits_what_fits(
     The first takes 0.069 GiB, whatever else the machine does, and the others at most 0.039.
     """
     ranks = layout.tensor_parallel * layout.pipeline_parallel
-    asked: dict[str, Any] = {"transformer": WIDE, "memory_gib": 0.052, "measured_iterations": 1}
-    trial = request(tmp_path, layout, ranks=ranks, **asked)
+    changes: dict[str, Any] = {"transformer": WIDE, "memory_gib": 0.052, "measured_iterations": 1}
+    trial = request(tmp_path, layout, ranks=ranks, **changes)
     outcome = run(backend, trial)
     assert outcome.status is status, outcome.error
     if status is TrialState.OOM:

@@ -133,8 +133,8 @@ def test_a_trainer_that_ignores_its_options_is_a_crash(tmp_path: Path) -> None:
     adapter = my_script(tmp_path, change=(accumulation, accumulation.replace("}", " * 2}")))
     outcome = _outcome(adapter, _request(tmp_path))
     assert outcome.status is TrialState.CRASHED
-    told = "the trainer reports gradient_accumulation_steps = 2 instead of 1"
-    assert told in (outcome.error or "")
+    error = "the trainer reports gradient_accumulation_steps = 2 instead of 1"
+    assert error in (outcome.error or "")
 
 
 ONE_START = r"""[one_start]
@@ -222,5 +222,5 @@ def test_a_program_whose_disk_fills_up_is_lost_and_says_that(
         backend.submit(trial)
         [outcome] = _ended(backend, trial)
         assert outcome.status is TrialState.LOST
-        told = "the disk was full (No space left on device): 0 of 0 MiB are free at"
-        assert outcome.error == f"{told} {disk.folder}, and no more files can be made there"
+        error = "the disk was full (No space left on device): 0 of 0 MiB are free at"
+        assert outcome.error == f"{error} {disk.folder}, and no more files can be made there"

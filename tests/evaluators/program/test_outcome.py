@@ -24,7 +24,7 @@ def test_an_attempt_that_ended_well_is_ok_whatever_its_log_says(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("status", "told", "error"),
+    ("status", "state", "error"),
     [
         (None, TrialState.OOM, MEMORY.error),
         (TrialState.TIMEOUT, TrialState.OOM, MEMORY.error),
@@ -34,11 +34,11 @@ def test_an_attempt_that_ended_well_is_ok_whatever_its_log_says(tmp_path: Path) 
     ],
 )
 def test_out_of_memory_outranks_what_followed_but_not_slurm(
-    status: TrialState | None, told: TrialState, error: str, tmp_path: Path
+    status: TrialState | None, state: TrialState, error: str, tmp_path: Path
 ) -> None:
     failure = failure_of(ended(1, status=status, reason="n03 is down"), MEMORY, tmp_path)
     assert failure
-    assert (failure.status, failure.error) == (told, error)
+    assert (failure.status, failure.error) == (state, error)
 
 
 @pytest.mark.parametrize("cause", [None, HOST_MEMORY])
@@ -109,11 +109,11 @@ def test_the_log_decides_where_slurm_says_nothing(
 
 
 def test_a_job_that_could_not_be_set_up_says_why_itself(tmp_path: Path) -> None:
-    said = "the cluster profile's environment.modules: rocm/9 does not load"
-    (tmp_path / "trial.log").write_text(f"module: not found\nautotune: {said}\n")
+    reason = "the cluster profile's environment.modules: rocm/9 does not load"
+    (tmp_path / "trial.log").write_text(f"module: not found\nautotune: {reason}\n")
     failure = failure_of(ended(78), Cause(error="not found", kind=CauseKind.ERROR), tmp_path)
     assert failure
-    assert failure.error == said
+    assert failure.error == reason
 
 
 @pytest.mark.parametrize(("code", "words"), [(3, "exit code 3"), (None, "no exit code")])

@@ -67,16 +67,16 @@ def verdicts(watching: StartWatch, *lines: str, elapsed_s: float = 5.0) -> list[
 def test_a_start_ends_once_iterations_agree_and_memory_is_known(
     adapter: Adapter,
 ) -> None:
-    told = [iteration(n, 9.0 if n <= WARMUP else 1.0) for n in range(1, 6)]
-    assert verdicts(watch(adapter), *told, MEMORY) == [GO_ON] * 5 + [ENOUGH]
-    assert verdicts(watch(adapter), MEMORY, *told) == [GO_ON] * 5 + [ENOUGH]
+    iterations = [iteration(n, 9.0 if n <= WARMUP else 1.0) for n in range(1, 6)]
+    assert verdicts(watch(adapter), *iterations, MEMORY) == [GO_ON] * 5 + [ENOUGH]
+    assert verdicts(watch(adapter), MEMORY, *iterations) == [GO_ON] * 5 + [ENOUGH]
 
 
 def test_two_long_iterations_that_agree_are_enough(adapter: Adapter) -> None:
     protocol = replace(PROTOCOL, give_up_above_s=())
     for seconds, last in ((LONG_ITERATION_S + 1, ENOUGH), (LONG_ITERATION_S - 1, GO_ON)):
-        told = [iteration(n, seconds) for n in range(1, WARMUP + 3)]
-        found = verdicts(watch(adapter, protocol=protocol), MEMORY, *told)
+        iterations = [iteration(n, seconds) for n in range(1, WARMUP + 3)]
+        found = verdicts(watch(adapter, protocol=protocol), MEMORY, *iterations)
         assert found == [GO_ON] * (WARMUP + 2) + [last]
 
 
@@ -124,7 +124,7 @@ def test_the_last_gas_of_one_start_ends_it_and_each_is_given_up(
         assert verdicts(watch(shared, protocol=protocol), *first)[-1] is verdict
 
 
-def _told_in(kind: str) -> tuple[AdapterReader, list[bytes]]:
+def _written_to(kind: str) -> tuple[AdapterReader, list[bytes]]:
     """Return a reader, and what a trainer writes in one file of this kind: of each iteration, and
     first its head where there is one."""
     steps = [(n, 9.0 if n <= WARMUP else 1.0) for n in range(1, 6)]
@@ -133,9 +133,9 @@ def _told_in(kind: str) -> tuple[AdapterReader, list[bytes]]:
         return AdapterReader(tensorboard="tb", iteration_time_s="took"), [b"", *written]
     if kind == "csv":
         written = [f"{n},{s}\n".encode() for n, s in steps]
-        return AdapterReader(csv="told", iteration_time_s="took"), [b"step,took\n", *written]
+        return AdapterReader(csv="figures", iteration_time_s="took"), [b"step,took\n", *written]
     written = [f'{{"step": {n}, "took": {s}}}\n'.encode() for n, s in steps]
-    return AdapterReader(json_lines="told", iteration_time_s="took"), [b"", *written]
+    return AdapterReader(json_lines="figures", iteration_time_s="took"), [b"", *written]
 
 
 @pytest.mark.parametrize("kind", ["json_lines", "csv", "tensorboard"])
@@ -143,9 +143,11 @@ def test_what_a_file_tells_while_it_is_written_ends_a_start_too(
     kind: str, adapter: Adapter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = Path("start-1", "tb", "x.tfevents.1") if kind == "tensorboard" else Path("start-1/told")
+    path = (
+        Path("start-1", "tb", "x.tfevents.1") if kind == "tensorboard" else Path("start-1/figures")
+    )
     path.parent.mkdir(parents=True)
-    reader, written = _told_in(kind)
+    reader, written = _written_to(kind)
     watching = watch(replace(adapter, read=(reader,)))
     found = []
     for text in written:
@@ -157,10 +159,10 @@ def test_what_a_file_tells_while_it_is_written_ends_a_start_too(
 
 
 def test_the_watch_runs_on_a_node_without_this_package(adapter: Adapter, tmp_path: Path) -> None:
-    reader, written = _told_in("json_lines")
+    reader, written = _written_to("json_lines")
     start = tmp_path / "start-1"
     start.mkdir()
-    (start / "told").write_bytes(b"".join(written))
+    (start / "figures").write_bytes(b"".join(written))
     (tmp_path / "trial.log").touch()
     for name, text in files_of(replace(adapter, read=(reader,))).items():
         (tmp_path / name).write_text(text)

@@ -33,7 +33,7 @@ def test_a_profile_names_its_program() -> None:
     assert program_of(MEGATRON).name == "adapter"
 
 
-def kept(
+def runnable(
     profile: ClusterProfile, transformer: Transformer, *strategies: Strategy
 ) -> list[Strategy]:
     """Those that a space of them has, by what the profile's program can do."""
@@ -45,7 +45,7 @@ def kept(
 
 def test_what_the_trainer_cannot_run_is_no_part_of_a_space() -> None:
     fine, interleaved = strategy(1, 4), strategy(1, 4, virtual_stages=2)
-    assert kept(TRAINER, GPT, fine, interleaved) == [fine]
+    assert runnable(TRAINER, GPT, fine, interleaved) == [fine]
 
 
 @pytest.mark.parametrize("profile", [TRAINER, MEGATRON])
@@ -77,7 +77,7 @@ def test_an_adapter_says_which_layers_its_trainer_trains(tmp_path: Path) -> None
 
 def test_what_only_the_nodes_can_tell_is_not_refused() -> None:
     half = strategy(2, 2, precision="fp16", zero_stage=1)
-    assert kept(TRAINER, GPT, half, replace(half, zero_stage=0)) == [half]
+    assert runnable(TRAINER, GPT, half, replace(half, zero_stage=0)) == [half]
 
 
 def test_what_megatron_cannot_run_is_another_matter() -> None:
@@ -86,7 +86,7 @@ def test_what_megatron_cannot_run_is_another_matter() -> None:
         replace(chunks, tensor_parallel=tensor, pipeline_parallel=stages)
         for tensor, stages in ((1, 4), (2, 2))
     )
-    assert kept(MEGATRON, replace(LLAMA, num_layers=8), long, short) == [long]
+    assert runnable(MEGATRON, replace(LLAMA, num_layers=8), long, short) == [long]
 
 
 def test_what_a_checkout_cannot_train_is_left_out(tmp_path: Path) -> None:
@@ -96,8 +96,8 @@ def test_what_a_checkout_cannot_train_is_left_out(tmp_path: Path) -> None:
     adapter = read_adapter(adapter_file("megatron-deepspeed"), folder=str(tmp_path))
     profile = ClusterProfile(name="m", adapter=adapter)
     fine, wide = strategy(1, 4), strategy(1, 4, micro_batch_size=2)
-    assert kept(profile, GPT, fine, wide, replace(wide, zero_stage=1)) == [fine]
-    assert kept(MEGATRON, GPT, fine, wide) == [fine, wide]
+    assert runnable(profile, GPT, fine, wide, replace(wide, zero_stage=1)) == [fine]
+    assert runnable(MEGATRON, GPT, fine, wide) == [fine, wide]
     with pytest.raises(InvalidInput, match="6acc370a"):
         program_of(profile).files(request(tmp_path, wide, ranks=4), tmp_path / "t" / "attempt-1")
 

@@ -42,7 +42,7 @@ def tool(folder: Path, name: str, prints: str) -> None:
     """A stand-in for what this machine lacks."""
     (folder / "output").write_text(prints)
     (folder / name).write_text(
-        f'#!/bin/bash\necho asked >>"{folder}/asked"\ncat "{folder}/output"\n'
+        f'#!/bin/bash\necho queried >>"{folder}/queries"\ncat "{folder}/output"\n'
     )
     (folder / name).chmod(0o755)
 
@@ -141,7 +141,7 @@ def sampled(folder: Path, name: str, prints: str, *, lines: int) -> list[list[st
     tool(folder, name, prints)
     # Asked once to see that the tool tells anything, then for each line; the line of the last time
     # may still be on its way.
-    times = f'$(wc -l <"{folder / "asked"}")'
+    times = f'$(wc -l <"{folder / "queries"}")'
     wait = f"until (( {times} >= {lines + 2} )) 2>/dev/null; do sleep 0.1; done"
     run = start(folder, "bash", "-c", wait, path=str(folder), SLURM_LOCALID="0")
     words = [line.split() for line in printed(run)]

@@ -26,8 +26,8 @@ def context() -> Iterator[TrialContext]:
 
 def test_a_log_that_two_runners_fetch_is_there_once(tmp_path: Path, context: TrialContext) -> None:
     """One of them was taken for dead and lives."""
-    asked = request(tmp_path)
-    trials = [RayTrial.of(asked, context), RayTrial.of(asked, context)]
+    trial_request = request(tmp_path)
+    trials = [RayTrial.of(trial_request, context), RayTrial.of(trial_request, context)]
     for trial in trials:
         trial.note(taken=True)
     for part in (b"rank 0 of 1\n", b"iteration 1\n"):
@@ -55,14 +55,14 @@ def test_a_lost_trial_held_nodes_no_longer_than_it_was_there(
 def test_a_cancelled_trial_with_a_dead_keeper_ends_unfollowed(
     tmp_path: Path, context: TrialContext
 ) -> None:
-    asked = request(tmp_path)
-    RayTrial.of(asked, context).note(taken=True)
-    trial = RayTrial.of(asked, context)
+    trial_request = request(tmp_path)
+    RayTrial.of(trial_request, context).note(taken=True)
+    trial = RayTrial.of(trial_request, context)
     trial.cancel()
     trial.take(None)
     assert trial.reading
     trial.reading.result()
-    outcome = read_result(asked.directory)
+    outcome = read_result(trial_request.directory)
     assert outcome
     assert outcome.status is TrialState.CANCELLED
 

@@ -19,13 +19,13 @@ from tests.patience import TRIAL_LIMIT_S
 pytestmark = [pytest.mark.xdist_group("slurm"), pytest.mark.usefixtures("slurm")]
 
 
-TOLD_IN_A_FILE = '"1000000"\n"--told" = "{out}/told"'
+FIGURES_IN_A_FILE = '"1000000"\n"--figures" = "{out}/figures"'
 
 
 def test_what_a_trial_tells_in_a_file_outlives_its_end(tmp_path: Path) -> None:
     """Slurm kills it at once, for its times agree."""
-    endless = my_script(tmp_path, change=('"{iterations}"', TOLD_IN_A_FILE))
-    reader = AdapterReader(json_lines="told", step="update", iteration_time_s="ms / 1000")
+    endless = my_script(tmp_path, change=('"{iterations}"', FIGURES_IN_A_FILE))
+    reader = AdapterReader(json_lines="figures", step="update", iteration_time_s="ms / 1000")
     adapter = replace(endless, read=(reader,))
     request = TrialRequest(
         token="early",

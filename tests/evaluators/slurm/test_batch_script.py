@@ -126,11 +126,13 @@ def test_nasty_names_reach_the_nodes_as_they_are(backends: Backends, tmp_path: P
         slurm=replace(PROFILE.slurm, directives=(f"--wckey={NASTY}",)),
         environment=Environment(variables={"MINE": NASTY}, prologue='export OURS="$MINE"'),
     )
-    text = "{srun} bash -c '[[ $SLURM_PROCID = 0 ]] && printf %s \"$OURS\" >said'; echo 1 >result"
+    text = (
+        "{srun} bash -c '[[ $SLURM_PROCID = 0 ]] && printf %s \"$OURS\" >printed'; echo 1 >result"
+    )
     trial = request(tmp_path / NASTY)
     (outcome,) = run(backends.make(text, profile=profile), trial)
     assert outcome.status is TrialState.OK, outcome.error
-    assert (trial.directory / "attempt-1" / "said").read_text() == NASTY
+    assert (trial.directory / "attempt-1" / "printed").read_text() == NASTY
 
 
 @pytest.mark.xdist_group("slurm")

@@ -40,7 +40,7 @@ def test_a_kill_for_host_memory_names_what_the_job_had(
     for name, partition, exclusive, directives, error in (
         ("default", "batch", False, (), f"{killed}; the job had 60 MB on each node"),
         ("counted", "counted", False, (), f"{killed}; the job had 70 MB for each CPU"),
-        ("asked", "batch", True, ("--mem=50",), f"{killed}; the job had 50 MB on each node"),
+        ("requested", "batch", True, ("--mem=50",), f"{killed}; the job had 50 MB on each node"),
         ("whole", "batch", True, (), killed),
     ):
         slurm = replace(

@@ -47,20 +47,20 @@ def test_an_intent_written_with_the_clock_ahead_is_submitted(
     backends: Backends, slurm: Cluster, tmp_path: Path
 ) -> None:
     assert slurm.nodes
-    asked = request(tmp_path, "trial-0")
+    trial_request = request(tmp_path, "trial-0")
     folder = tmp_path / "trial-0" / "attempt-1"
     folder.mkdir(parents=True)
     write_intent(folder, name="trial-0.1", at=time.time() + 5000.0)
-    (outcome,) = run(backends.make(COUNTED), asked)
+    (outcome,) = run(backends.make(COUNTED), trial_request)
     assert outcome.status == TrialState.OK
-    assert runs(asked) == 1
+    assert runs(trial_request) == 1
 
 
 def test_an_unsent_job_is_sent_once_the_clock_is_no_longer_ahead(
     backends: Backends, slurm: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert slurm.nodes
-    asked, commands, clock = request(tmp_path, "trial-0"), tmp_path / "bin", time.time
+    trial_request, commands, clock = request(tmp_path, "trial-0"), tmp_path / "bin", time.time
     commands.mkdir()
     write_whole(
         commands / "sbatch", f"#!/bin/bash\ntouch {commands}/sent\nkill -9 $$\n", executable=True
@@ -69,11 +69,11 @@ def test_an_unsent_job_is_sent_once_the_clock_is_no_longer_ahead(
     with monkeypatch.context() as ahead:
         ahead.setattr(time, "time", lambda: clock() + 5000.0)
         ahead.setenv("PATH", f"{commands}:{os.environ['PATH']}")
-        backend.submit(asked)
+        backend.submit(trial_request)
         until((commands / "sent").exists)
-    (outcome,) = finish(backend, asked)
+    (outcome,) = finish(backend, trial_request)
     assert outcome.status == TrialState.OK
-    assert runs(asked) == 1
+    assert runs(trial_request) == 1
 
 
 def test_a_client_that_is_killed_in_flight_leaves_one_run(

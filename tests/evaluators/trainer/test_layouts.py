@@ -181,8 +181,8 @@ class Layout:
     @property
     def values(self) -> Mapping[str, object]:
         """The value of each dimension; of a micro-batch, whether it has more than one sample."""
-        kept = (*NUMBERS.values(), "activation_checkpointing", "flash_attention")
-        values = {name: getattr(self.strategy, name) for name in kept}
+        names = (*NUMBERS.values(), "activation_checkpointing", "flash_attention")
+        values = {name: getattr(self.strategy, name) for name in names}
         return values | {"model": self.model.name, "micro_batch_size": values[NUMBERS["mbs"]] > 1}
 
 
@@ -196,9 +196,11 @@ def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
 
         def trained(text: str, **others: Any) -> Trained:
             layout = Layout.of(text)
-            asked = request(Path(), layout.strategy, ranks=layout.ranks, transformer=layout.model)
+            trial_request = request(
+                Path(), layout.strategy, ranks=layout.ranks, transformer=layout.model
+            )
             optimizers = tuple(OF_EXPERTS) if layout.model.experts else ("AdamW",)
-            return ranks.train(asked, steps=STEPS, **{"optimizers": optimizers} | others)
+            return ranks.train(trial_request, steps=STEPS, **{"optimizers": optimizers} | others)
 
         yield trained
 
@@ -227,10 +229,10 @@ def test_each_pair_of_values_is_in_a_layout_that_always_runs() -> None:
 
 
 def test_ranks_that_do_not_answer_fail_within_their_limit(tmp_path: Path) -> None:
-    asked = request(Path(), strategy(), ranks=1, transformer=MIXTURE)
+    trial_request = request(Path(), strategy(), ranks=1, transformer=MIXTURE)
     with ForkedRanks(tmp_path) as ranks:
         with pytest.raises(AssertionError, match="no answer within 0 s"):
-            ranks.train(asked, steps=STEPS, limit_s=0.0)
+            ranks.train(trial_request, steps=STEPS, limit_s=0.0)
         assert ranks.process.wait(PATIENCE_S) < 0
 
 

@@ -74,17 +74,17 @@ def test_power_samples_are_thinned_but_keep_each_first_and_last() -> None:
         assert lines.read(f"[autotune power] n{n % 2} 1.0 {n}.5", after=after)
     samples = lines.power().samples
     assert MOST_SAMPLES / 4 < sum(len(s) for s in samples.values()) <= MOST_SAMPLES
-    for node, kept in enumerate((samples["n0"], samples["n1"])):
+    for node, thinned in enumerate((samples["n0"], samples["n1"])):
         for after in (0, iterations // 2, iterations - 1):
             of_all = [n for n in range(node, most, 2) if n * iterations // most == after]
-            of_kept = [sample.watts - 0.5 for sample in kept if sample.after == after]
-            assert (of_kept[0], of_kept[-1]) == (of_all[0], of_all[-1])
-        assert all(sample.after == (sample.watts - 0.5) * iterations // most for sample in kept)
+            watts = [sample.watts - 0.5 for sample in thinned if sample.after == after]
+            assert (watts[0], watts[-1]) == (of_all[0], of_all[-1])
+        assert all(sample.after == (sample.watts - 0.5) * iterations // most for sample in thinned)
 
 
 def test_where_thinning_helps_no_more_samples_are_left_out() -> None:
     lines = PowerLines(most_samples=MOST_SAMPLES)
     for n in range(MOST_SAMPLES + 1000):
         lines.read(f"[autotune power] n01 {n}.0 100.0", after=n)
-    kept = lines.power().samples["n01"]
-    assert [sample.after for sample in kept] == list(range(MOST_SAMPLES))
+    thinned = lines.power().samples["n01"]
+    assert [sample.after for sample in thinned] == list(range(MOST_SAMPLES))

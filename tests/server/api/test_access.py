@@ -107,8 +107,8 @@ def test_a_browser_enters_once_by_address_and_stays_on_this_site(
     app: FastAPI, stranger: TestClient
 ) -> None:
     for elsewhere in ("//evil.example", "http://evil.example", "/\\evil.example", ""):
-        asked = {"key": authenticator(app).new_key(), "to": elsewhere}
-        assert 'content="0;url=/"' in stranger.get("/enter", params=asked).text, elsewhere
+        query = {"key": authenticator(app).new_key(), "to": elsewhere}
+        assert 'content="0;url=/"' in stranger.get("/enter", params=query).text, elsewhere
         stranger.cookies.clear()
     key = authenticator(app).new_key()
     answer = stranger.get("/enter", params={"key": key, "to": "/compare"})

@@ -49,9 +49,9 @@ def test_large_answers_are_compressed_for_who_accepts_it(
 
 
 def test_answers_to_post_are_not_compressed(shared_client: TestClient) -> None:
-    asked = {"model": "gpt-175b", "machine": "frontier", "nodes": 16}
+    question = {"model": "gpt-175b", "machine": "frontier", "nodes": 16}
     headers = {"Accept-Encoding": "gzip"}
-    answer = shared_client.post("/api/v1/plans", json=asked, headers=headers)
+    answer = shared_client.post("/api/v1/plans", json=question, headers=headers)
     assert answer.status_code == 200, answer.text
     assert len(answer.content) > 8_000
     assert "content-encoding" not in answer.headers

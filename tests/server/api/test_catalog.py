@@ -73,9 +73,9 @@ def test_a_path_is_no_name(shared_client: TestClient) -> None:
 def test_the_program_of_a_profile_decides_what_is_legal(shared_client: TestClient) -> None:
     choice = {"evaluator": "slurm", "slurm": {"profile": "frontier"}}
     strategy = STRATEGY | {"tensor_parallel": 2, "sequence_parallel": True}
-    asked = SUBJECT | {"strategy": strategy}
-    assert shared_client.post("/api/v1/predictions", json=asked).json()["legal"]
-    found = shared_client.post("/api/v1/predictions", json=asked | choice).json()
+    question = SUBJECT | {"strategy": strategy}
+    assert shared_client.post("/api/v1/predictions", json=question).json()["legal"]
+    found = shared_client.post("/api/v1/predictions", json=question | choice).json()
     assert [reason["rule"] for reason in found["reasons"]] == ["program"]
     assert not found["legal"]
     free, bound = (

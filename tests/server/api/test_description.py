@@ -25,7 +25,7 @@ LAST = [f"campaigns.{each}" for each in ("extend", "change", "pause", "resume", 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ExampleCall:
     """A call of an operation, with the examples of its parameters and its body."""
 
     name: str
@@ -34,7 +34,7 @@ class Asked:
     body: Any = None
 
 
-def asked(document: dict[str, Any]) -> Iterator[Asked]:
+def example_calls(document: dict[str, Any]) -> Iterator[ExampleCall]:
     """Yield the calls in the order in which they work."""
     found = {operation["operationId"]: each for *each, operation in operations(document)}
     for name in sorted(found, key=lambda name: LAST.index(name) if name in LAST else -1):
@@ -53,7 +53,7 @@ def asked(document: dict[str, Any]) -> Iterator[Asked]:
         [content] = contents.values()
         bodies = [example["value"] for example in content.get("examples", {}).values()] or [None]
         for body in bodies:
-            yield Asked(name=name, method=method, url=url, body=body)
+            yield ExampleCall(name=name, method=method, url=url, body=body)
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +70,12 @@ def two_done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def app(two_done: Path, tmp_path: Path) -> Iterator[FastAPI]:
     """The service, whose data folder is as it was afterwards: calls steer and delete."""
-    kept = shutil.copytree(two_done, tmp_path / "kept")
+    copy = shutil.copytree(two_done, tmp_path / "copy")
     opened = create_app(Settings(data_dir=two_done), pace=QUICK)
     yield opened
     opened.state.store.close()
     shutil.rmtree(two_done)
-    shutil.copytree(kept, two_done)
+    shutil.copytree(copy, two_done)
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +99,8 @@ def test_every_property_parameter_and_answer_is_described(document: dict[str, An
         for status, answer in operation["responses"].items():
             refusal = int(status) >= 400
             silent += [f"{method} {path} {status}"] * (refusal and PROBLEM not in answer["content"])
-            said = answer["description"] not in {"", "Successful Response"}
-            silent += [f"{method} {path} {status}"] * (not said)
+            described = answer["description"] not in {"", "Successful Response"}
+            silent += [f"{method} {path} {status}"] * (not described)
         silent += [f"{method} {path}"] * (not (operation["summary"] and operation["tags"]))
     assert silent == []
     assert {tag for *_, each in operations(document) for tag in each["tags"]} == {
@@ -128,7 +128,7 @@ def test_every_request_has_an_example_that_the_service_accepts(
     """Those that read come first, and the last ones extend, steer and delete a campaign."""
     taking = {each["operationId"] for *_, each in operations(document) if "requestBody" in each}
     with entitled(app) as client:
-        for call in asked(document):
+        for call in example_calls(document):
             if call.name.startswith("events."):
                 continue  # without a body, and it goes on for minutes
             assert (call.body is not None) == (call.name in taking), call.name

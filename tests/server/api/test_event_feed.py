@@ -34,7 +34,7 @@ def test_streams_at_one_place_read_once(store: Store) -> None:
             first, *others = await asyncio.gather(*(feed.batch(campaign.id, 0) for _ in range(50)))
         assert len(many) == len(one)
         assert all(other is first for other in others)
-        assert [told.message.split(b"\n")[0] for told in first] == [
+        assert [event.message.split(b"\n")[0] for event in first] == [
             b"event: campaign",
             b"event: trial",
             b"event: trial",
@@ -76,8 +76,8 @@ def test_news_wake_those_whom_they_concern(store: Store) -> None:
             await asyncio.gather(mine, everything)
             assert not others.done()
             others.cancel()
-            [told] = await feed.batch(campaign.id, after)
-            assert b'"paused"' in told.message
+            [event] = await feed.batch(campaign.id, after)
+            assert b'"paused"' in event.message
 
     asyncio.run(follow())
 

@@ -21,15 +21,15 @@ SIGNATURES = {"svg": b"<svg", "png": b"\x89PNG", "pdf": b"%PDF"}
 
 
 @pytest.fixture
-def asked(finished: tuple[FastAPI, Campaign]) -> tuple[TestClient, str]:
+def figures(finished: tuple[FastAPI, Campaign]) -> tuple[TestClient, str]:
     """A client, and where the figures of the finished campaign are."""
     app, campaign = finished
     client = entitled(app)
     return client, f"/api/v1/campaigns/{campaign.id}/figures"
 
 
-def test_all_that_is_offered_can_be_had(asked: tuple[TestClient, str]) -> None:
-    client, address = asked
+def test_all_that_is_offered_can_be_had(figures: tuple[TestClient, str]) -> None:
+    client, address = figures
     offers = FigureOffers.model_validate(client.get(address).json())
     assert [each.kind for each in offers.figures] == list(get_args(FigureKind))
     for each in offers.figures:
@@ -42,15 +42,15 @@ def test_all_that_is_offered_can_be_had(asked: tuple[TestClient, str]) -> None:
         rows = csv.reader(StringIO(client.get(f"{address}/{each.name}.csv").text, newline=""))
         assert [data["table"]["columns"], *data["table"]["rows"]] == list(rows)
         chart = client.get(f"{address}/{each.kind}.vega.json?scheme=dark").json()
-        said = {name: data[name] for name in ("kind", "title", "caption", "simulated", "table")}
-        assert chart["usermeta"].items() >= said.items()
+        shared = {name: data[name] for name in ("kind", "title", "caption", "simulated", "table")}
+        assert chart["usermeta"].items() >= shared.items()
         assert data["simulated"] is True
         assert any(chart["datasets"].values())
 
 
 @pytest.mark.parametrize("picture", SIGNATURES)
-def test_pictures_are_of_their_format(asked: tuple[TestClient, str], picture: str) -> None:
-    client, address = asked
+def test_pictures_are_of_their_format(figures: tuple[TestClient, str], picture: str) -> None:
+    client, address = figures
     answer = client.get(f"{address}/map.{picture}?num_nodes=4")
     assert answer.is_success, answer.text
     assert answer.content.startswith(SIGNATURES[picture])
@@ -82,9 +82,9 @@ def test_a_figure_that_is_not_there_says_why(client: TestClient, store: Store) -
     ],
 )
 def test_what_is_refused_names_what_would_do(
-    asked: tuple[TestClient, str], file: str, field: str, valid: str
+    figures: tuple[TestClient, str], file: str, field: str, valid: str
 ) -> None:
-    client, address = asked
+    client, address = figures
     answer = client.get(f"{address}/{file}")
     assert answer.status_code == 422
     (error,) = answer.json()["errors"]

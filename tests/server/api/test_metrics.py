@@ -21,9 +21,9 @@ def figures(client: TestClient) -> Figures:
     assert page.is_success
     assert page.headers["Content-Type"].startswith("text/plain; version=")
     found = [sample for metric in families(page.text) for sample in metric.samples]
-    told = {(each.name, frozenset(each.labels.items())): each.value for each in found}
-    assert len(told) == len(found), "a sample is told once"
-    return told
+    values = {(each.name, frozenset(each.labels.items())): each.value for each in found}
+    assert len(values) == len(found), "a sample is told once"
+    return values
 
 
 def of(
@@ -69,7 +69,7 @@ def test_campaigns_and_trials_are_recounted_when_they_change(
     assert of(found, "autotune_database_up") == 1
 
 
-def asked_by_rules() -> set[str]:
+def metrics_of_rules() -> set[str]:
     """Return what the recommended rules of alarms name."""
     guide = Path("docs/group.md").read_text()
     [rules] = [
@@ -92,8 +92,8 @@ def test_the_alerting_rules_name_metrics_that_exist(client: TestClient, store: S
         for metric in families(client.get("/metrics").text)
         for end in ends.get(metric.type, [""])
     }
-    assert asked_by_rules()
-    assert asked_by_rules() <= named
+    assert metrics_of_rules()
+    assert metrics_of_rules() <= named
 
 
 def test_a_page_without_a_database_says_so(client: TestClient, sqlite_settings: Settings) -> None:

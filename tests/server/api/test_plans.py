@@ -23,7 +23,7 @@ from server.settings import Settings
 from server.store import Store
 from server.store.history import starting_observations
 from server.store.trials import finish_trial
-from tests.server.asking import STRATEGY, asked, body, created, ended, with_trials
+from tests.server.asking import STRATEGY, body, campaign_request, created, ended, with_trials
 
 
 def planned(client: TestClient, **changes: Any) -> CampaignPlan:
@@ -62,8 +62,8 @@ def test_a_question_about_the_machine_uses_no_simulated_trial(
     question = {name: value for name, value in body().items() if name != "evaluator"} | real
 
     def answer() -> dict[str, Any]:
-        plan: dict[str, Any] = client.post("/api/v1/plans", json=question).json()
-        return {name: value for name, value in plan.items() if name != "seconds"}
+        document: dict[str, Any] = client.post("/api/v1/plans", json=question).json()
+        return {name: value for name, value in document.items() if name != "seconds"}
 
     before = answer()
     out_of_memory(store, created(store))
@@ -105,7 +105,7 @@ def test_predictions_rest_on_the_earlier_trials_of_the_machine(
 def test_a_plan_is_what_a_campaign_would_begin_with(client: TestClient, store: Store) -> None:
     out_of_memory(store, created(store))
     answer = planned(client)
-    later, request = created(store), asked()
+    later, request = created(store), campaign_request()
     machine, transformer = machine_of(request.machine), transformer_of(request.model)
     space = space_of(request.space, transformer, machine, nodes=request.nodes)
     with store.session() as session:
@@ -157,11 +157,11 @@ def test_an_answer_is_cached_until_another_trial_has_ended(
     store: Store, sqlite_settings: Settings
 ) -> None:
     plans = Plans(store, sqlite_settings, Cache())
-    first = plans.of(asked())
-    assert plans.of(asked(name="another name")) is first
-    assert plans.of(asked(nodes=8)) is not first
+    first = plans.of(campaign_request())
+    assert plans.of(campaign_request(name="another name")) is first
+    assert plans.of(campaign_request(nodes=8)) is not first
     out_of_memory(store, created(store))
-    assert plans.of(asked()) is not first
+    assert plans.of(campaign_request()) is not first
 
 
 @pytest.mark.parametrize(

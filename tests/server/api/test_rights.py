@@ -148,7 +148,7 @@ def _all_of(dependant: Dependant) -> Iterator[Dependant]:
 def test_no_spelling_opens_a_private_campaign(closed: Group) -> None:
     found = operations(closed.app)
     before = everything(closed.store)
-    asked = 0
+    requests = 0
     for operation in found:
         if not operation.integers:
             continue
@@ -163,8 +163,8 @@ def test_no_spelling_opens_a_private_campaign(closed: Group) -> None:
                 allowed = {403, 404, 405}
             assert answer.status_code in allowed, (user, operation.method, address)
             assert SECRET not in answer.text
-            asked += 1
-    assert asked > 600
+            requests += 1
+    assert requests > 600
     assert everything(closed.store) == before
 
 
@@ -189,8 +189,8 @@ def test_routes_without_a_campaign_tell_nothing_of_it(closed: Group) -> None:
         if operation.method != "GET" or operation.integers:
             continue
         takes = queries if not operation.path.startswith("/api/") else operation.queries
-        asked = [f"?{name}={value}" for name, value in queries.items() if name in takes]
-        for query in ("", *asked):
+        taken = [f"?{name}={value}" for name, value in queries.items() if name in takes]
+        for query in ("", *taken):
             address = f"/~{operation.at()}{query}"
             assert SECRET not in closed.ask("rob", "GET", address).text, address
 

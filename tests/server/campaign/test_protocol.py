@@ -33,12 +33,12 @@ def test_a_confirmation_has_time_for_all_of_its_micro_batches(
     campaign = created(store)
     strategy = replace(STRATEGY, gradient_accumulation_steps=accumulation)
     [trial] = with_trials(store, campaign, 1)
-    asked = protocol_of(
+    protocol = protocol_of(
         campaign, trial.model_copy(update={"strategy": strategy, "purpose": purpose}), trials=()
     )
-    assert asked.accumulations == measured
+    assert protocol.accumulations == measured
     limit = campaign.request.protocol.time_limit_s
-    assert asked.time_limit_s == pytest.approx(longer * limit)
+    assert protocol.time_limit_s == pytest.approx(longer * limit)
 
 
 def with_best(trial: Trial, store: Store, seconds: float, *, finished: int = -1) -> Trial:

@@ -110,8 +110,8 @@ def test_a_loss_that_is_no_number_is_not_stored() -> None:
 
 
 def test_the_trainers_parameters_stand_next_to_the_requested() -> None:
-    def counted(told: float | None) -> tuple[int | None, int | None]:
-        found = outcome(trainer_parameters=told)
+    def counted(count: float | None) -> tuple[int | None, int | None]:
+        found = outcome(trainer_parameters=count)
         figures = finished_trial(WORKLOAD, STRATEGY, found, now=NOW).metrics
         assert figures is not None
         return figures.trainer_parameters, figures.model_parameters
@@ -121,11 +121,13 @@ def test_the_trainers_parameters_stand_next_to_the_requested() -> None:
 
 
 def test_what_a_scheduler_and_the_gpus_reported_is_stored() -> None:
-    told = outcome(job_id="4711", gpu_joules_per_token=0.25, energy_note="nvidia-smi on 2 nodes")
-    result = finished_trial(WORKLOAD, STRATEGY, told, now=NOW)
+    reported = outcome(
+        job_id="4711", gpu_joules_per_token=0.25, energy_note="nvidia-smi on 2 nodes"
+    )
+    result = finished_trial(WORKLOAD, STRATEGY, reported, now=NOW)
     assert (result.job_id, result.gpu_joules_per_token) == ("4711", 0.25)
     assert result.energy_note == "nvidia-smi on 2 nodes"
     for none in (math.nan, 0.0, None):
-        told = outcome(gpu_joules_per_token=none)
-        result = finished_trial(WORKLOAD, STRATEGY, told, now=NOW)
+        reported = outcome(gpu_joules_per_token=none)
+        result = finished_trial(WORKLOAD, STRATEGY, reported, now=NOW)
         assert result.gpu_joules_per_token is None

@@ -14,10 +14,10 @@ from tests.autotune.recommendation.examples import A, campaign, trial
 def account(objective: Objective, *, train_tokens: float | None = 1e9) -> TrainingAccount | None:
     plain = campaign(objective=objective)
     budget = Budget(train_tokens=train_tokens)
-    asked = plain.model_copy(
+    subject = plain.model_copy(
         update={"request": plain.request.model_copy(update={"budget": budget})}
     )
-    return TrainingAccount.of(asked, [trial(1, A, seconds=20.0)])
+    return TrainingAccount.of(subject, [trial(1, A, seconds=20.0)])
 
 
 def test_energy_and_node_hours_are_each_weighed_in_own_units() -> None:
@@ -38,16 +38,16 @@ def test_without_a_training_there_is_nothing_to_weigh_against() -> None:
 def test_trials_cost_the_iterations_that_the_campaign_has_needed() -> None:
     """The least number until a trial has shown how noisy iterations are; what was given up says
     nothing of that."""
-    asked = campaign()
-    fewest = asked.request.protocol.measured_iterations
+    subject = campaign()
+    fewest = subject.request.protocol.measured_iterations
     quiet = trial(1, A, seconds=1.0)
-    assert trial_cost(asked, []).measured_iterations == fewest
-    assert trial_cost(asked, [quiet]).measured_iterations == fewest
+    assert trial_cost(subject, []).measured_iterations == fewest
+    assert trial_cost(subject, [quiet]).measured_iterations == fewest
 
     def timed(count: int) -> Trial:
         times = {"iteration_times_s": [1.0] * count}
         points = [point.model_copy(update=times) for point in quiet.accumulations]
         return quiet.model_copy(update={"accumulations": points})
 
-    noisy = trial_cost(asked, [timed(9), timed(7), timed(2)])
+    noisy = trial_cost(subject, [timed(9), timed(7), timed(2)])
     assert noisy.measured_iterations == 8

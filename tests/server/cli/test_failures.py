@@ -311,7 +311,7 @@ def test_a_full_disk_when_files_are_written(service: Served, finished: str, tmp_
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "start"),
     [
         (
             OSError(28, "No space left on device", "/data/x"),
@@ -320,7 +320,7 @@ def test_a_full_disk_when_files_are_written(service: Served, finished: str, tmp_
         (ZeroDivisionError("by zero"), "unexpected error: ZeroDivisionError: by zero (set AUTO"),
     ],
 )
-def test_an_error_is_a_sentence(error: Exception, told: str) -> None:
+def test_an_error_is_a_sentence(error: Exception, start: str) -> None:
     reason, code = explained(error)
     assert code == ExitCode.FAILED
-    assert reason.startswith(told)
+    assert reason.startswith(start)

@@ -48,9 +48,9 @@ def test_confirmations_are_no_trials_of_the_search() -> None:
 
 
 def test_starts_of_knobs_are_counted_by_themselves() -> None:
-    asked = campaign()
-    wanted = asked.request.model_copy(update={"knobs": "all"})
-    progress = CampaignProgress(asked.model_copy(update={"request": wanted}))
+    subject = campaign()
+    wanted = subject.request.model_copy(update={"knobs": "all"})
+    progress = CampaignProgress(subject.model_copy(update={"request": wanted}))
     for number, purpose in enumerate(("search", "confirmation", "knob", "knob"), start=1):
         ended(progress, trial(number, 50.0, purpose=purpose))
     assert progress.searched == 1

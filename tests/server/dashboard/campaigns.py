@@ -81,7 +81,7 @@ class Campaigns:
 
     def create(self, **fields: Any) -> Campaign:
         """A queued campaign: 22B on four Frontier nodes, simulated, unless told otherwise."""
-        asked: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "model": "gpt-22b",
             "machine": "frontier",
             "nodes": 4,
@@ -89,7 +89,7 @@ class Campaigns:
             "space": {"tensor_parallel": [1, 2, 4, 8], "micro_batch_size": [1, 2]},
             "budget": {"max_trials": 30},
         }
-        request = CampaignCreate.model_validate(asked | fields)
+        request = CampaignCreate.model_validate(defaults | fields)
         space = check_campaign(request)
         # Written as the API does it, but for its look at the cluster: there need be none.
         with self.store.transaction() as session:

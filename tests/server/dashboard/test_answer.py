@@ -198,11 +198,11 @@ def test_a_projected_best_says_from_how_many_nodes() -> None:
 
 
 def test_the_card_gives_a_trainings_saving_and_the_break_even() -> None:
-    told = card(trial(1, A, seconds=3.0, purpose="baseline"), trial(2, B, seconds=1.0))
-    assert "3 times as fast as a default layout" in told
-    assert re.search(r"saves .* node-hours and .* MWh compared with the baseline", told)
-    assert "repaid after" in told
-    assert "assumed" not in told
+    text = card(trial(1, A, seconds=3.0, purpose="baseline"), trial(2, B, seconds=1.0))
+    assert "3 times as fast as a default layout" in text
+    assert re.search(r"saves .* node-hours and .* MWh compared with the baseline", text)
+    assert "repaid after" in text
+    assert "assumed" not in text
     alone = card(trial(1, A, seconds=3.0, purpose="baseline"))
     assert "times as fast" not in alone
     assert "A default layout is the best so far" in alone

@@ -284,8 +284,8 @@ def test_what_the_table_shows_is_in_the_address(service: Service, visit: Open) -
 
 def test_what_an_address_says_of_nothing_is_left_out(service: Service, visit: Open) -> None:
     campaign = service.campaigns.running(ok=2)
-    asked = "state=none&purpose=0&sort=--tp&trial=999999&by=moon&also=x&num_nodes=-1&utm=%00#what"
-    page = visit(f"{service.url}/campaigns/{campaign.id}?{asked}")
+    query = "state=none&purpose=0&sort=--tp&trial=999999&by=moon&also=x&num_nodes=-1&utm=%00#what"
+    page = visit(f"{service.url}/campaigns/{campaign.id}?{query}")
     expect(page.locator("#trial-rows tr.trial")).to_have_count(2)
     expect(page.locator("#trajectory-by [value=trial]")).to_be_checked()
     expect(page.locator("#trials th[aria-sort]", has_text="Trial")).to_have_attribute(

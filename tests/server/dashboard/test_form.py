@@ -129,7 +129,7 @@ def test_form_takes_a_mixture_from_its_configuration(
     page.get_by_label("Custom shape").check()
     experts = page.get_by_label("Expert parallel", exact=True)
     file = page.get_by_label("Hugging Face config.json")
-    told = page.locator("#error-config")
+    error = page.locator("#error-config")
     configs = json.loads(CONFIGS.read_text())
     # A browser tells of another file by its name alone.
     for name, text, words in (
@@ -138,13 +138,13 @@ def test_form_takes_a_mixture_from_its_configuration(
     ):
         (tmp_path / f"{name}.json").write_text(text)
         file.set_input_files(tmp_path / f"{name}.json")
-        expect(told).to_contain_text(words)
+        expect(error).to_contain_text(words)
     for name in ("deepseek-v3", "qwen3-30b-a3b"):  # what only the first one has is taken away again
         (tmp_path / f"{name}.json").write_text(json.dumps(configs[name]))
         file.set_input_files(tmp_path / f"{name}.json")
         latent = page.get_by_label("Latent attention", exact=True)
         expect(latent).to_have_value(re.compile("kv_rank=512") if name == "deepseek-v3" else "")
-    expect(told).to_have_count(0)
+    expect(error).to_have_count(0)
     expect(page.get_by_label("Experts", exact=True)).to_have_value(
         "num_experts=128 top_k=8 ffn_hidden_size=768"
     )
@@ -246,9 +246,9 @@ def test_form_offers_what_a_trainer_described_by_a_file_can_vary(
     page.get_by_label("Trainer").select_option("torchtitan-0.2")
     expect(flash).to_be_hidden()
     expect(page.get_by_label("Tensor parallel", exact=True)).to_be_visible()
-    told = page.locator("#varied")
-    expect(told).to_contain_text("torchtitan-0.2 does not vary: ")
-    expect(told).to_contain_text("Flash attention")
+    note = page.locator("#varied")
+    expect(note).to_contain_text("torchtitan-0.2 does not vary: ")
+    expect(note).to_contain_text("Flash attention")
     # It is simulated by its rules, too: the file as it is configures no model for trials here.
     page.get_by_label("Evaluator").select_option("simulated")
     expect(flash).to_be_hidden()
@@ -268,20 +268,20 @@ def test_form_simulates_another_machine_than_its_own(
 ) -> None:
     page = visit(f"{service.url}/campaigns/new?model=gpt-22b&machine=frontier&nodes=2")
     evaluator, machine = page.get_by_label("Evaluator"), page.get_by_label("Machine")
-    told = page.locator("#switched")
+    note = page.locator("#switched")
     expect(evaluator).to_have_value("simulated")
-    expect(told).to_have_text("changed to simulated: frontier is not this machine")
+    expect(note).to_have_text("changed to simulated: frontier is not this machine")
     machine.select_option("dgx-h100")
-    expect(told).to_contain_text("dgx-h100 is not this machine")
+    expect(note).to_contain_text("dgx-h100 is not this machine")
     faults[0].expect("422")  # the plan of 22B on this machine, if it is asked for in time
     machine.select_option("local")
     expect(evaluator).to_have_value("local")
-    expect(told).to_be_hidden()
+    expect(note).to_be_hidden()
     machine.select_option("frontier")
     expect(evaluator).to_have_value("simulated")
     evaluator.select_option("local")
     expect(machine).to_have_value("local")
-    expect(told).to_be_hidden()
+    expect(note).to_be_hidden()
 
 
 def test_form_submits_a_simulation_of_a_trainer(service: Service, visit: Open) -> None:

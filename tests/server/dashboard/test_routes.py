@@ -55,9 +55,9 @@ def test_pages_allow_this_services_files_alone(service: Service, path: str) -> N
     assert "https://" not in body
 
 
-@pytest.mark.parametrize("asked", ["999", "nothing", "0", "9" * 30, "%00"])
-def test_a_campaign_that_is_not_there_is_a_page_that_says_so(service: Service, asked: str) -> None:
-    status, _, body = get(service, f"/campaigns/{asked}")
+@pytest.mark.parametrize("number", ["999", "nothing", "0", "9" * 30, "%00"])
+def test_a_campaign_that_is_not_there_is_a_page_that_says_so(service: Service, number: str) -> None:
+    status, _, body = get(service, f"/campaigns/{number}")
     assert status == HTTPStatus.NOT_FOUND
     assert "There is no campaign" in body
 
@@ -78,9 +78,9 @@ def test_a_page_says_what_its_campaign_started_from(service: Service) -> None:
         row = campaign_row(session, later.id)
         keep_start(session, row, [shown] * 3)
         change_state(session, row, CampaignState.RUNNING)
-    said = f"Started from 3 trials of campaign {first.id}."
-    assert said in get(service, address)[2]
-    assert said in get(service, f"{address}/fragments/progress")[2]
+    sentence = f"Started from 3 trials of campaign {first.id}."
+    assert sentence in get(service, address)[2]
+    assert sentence in get(service, f"{address}/fragments/progress")[2]
 
 
 def test_a_page_says_when_deephypers_surrogate_took_over(service: Service) -> None:
@@ -143,12 +143,12 @@ def test_another_model_by_count_shows_in_row_details_and_answer(
         campaign, trial, TrialState.OK, measurements=(timed,), trainer_parameters=1_234_567
     )
     address = f"/campaigns/{campaign.id}/fragments"
-    told = "the trainer counts 1,234,567 parameters, and the requested model has 2"
-    assert told in get(service, f"{address}/trials")[2]
+    caveat = "the trainer counts 1,234,567 parameters, and the requested model has 2"
+    assert caveat in get(service, f"{address}/trials")[2]
     details = get(service, f"{address}/trials/{trial.number}")[2]
     assert details.count("1,234,567") == 2
-    assert told in details
-    assert told in get(service, f"{address}/outcome")[2]
+    assert caveat in details
+    assert caveat in get(service, f"{address}/outcome")[2]
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ class Endurance:
         self._chance = random.Random(stage.seed)
         self._open: dict[int, Campaign] = {}
         self._ended: dict[int, Campaign] = {}
-        self._asked: dict[str, tuple[str, float]] = {}
+        self._requested: dict[str, tuple[str, float]] = {}
         self._finished = FinishedTrials()
         self._spans = LifeSpans()
         self._inflicted: list[InflictedFault] = []
@@ -137,16 +137,16 @@ class Endurance:
             if name != "simulated" and self._real <= 0:
                 continue
             # A question that was not answered is asked again by its key: it is to count once.
-            asked = f"{name}-{self._chance.getrandbits(64):x}", self._elapsed_s()
-            key, asked_s = self._asked.setdefault(name, asked)
+            attempt = f"{name}-{self._chance.getrandbits(64):x}", self._elapsed_s()
+            key, requested_s = self._requested.setdefault(name, attempt)
             question = self._stage.asks[name](random.Random(key))
             answer = self._stage.post("/campaigns", question, key=key)
             if answer is not None and answer.status_code in {200, 201}:
                 campaign = Campaign.model_validate(answer.json())
                 self._open[campaign.id] = campaign
-                self._spans.looked_s[campaign.id] = asked_s
+                self._spans.looked_s[campaign.id] = requested_s
                 self._real -= name != "simulated"
-                del self._asked[name]
+                del self._requested[name]
             elif answer is not None and answer.status_code not in AWAY:
                 found = f"a question for {name} was answered {answer.status_code}"
                 self._wrong([f"{found}: {answer.text[:300]}"])
@@ -208,8 +208,8 @@ class Endurance:
     def _numbers(self) -> list[int]:
         """Return all campaigns that the database knows; each was asked for once."""
         found = self._stage.campaign_ids()
-        asked = len(self._ended)
-        unanswered = len(self._asked)
-        if not asked <= len(found) <= asked + unanswered:
-            self._wrong([f"{asked} campaigns were asked for, {len(found)} exist"])
+        answered = len(self._ended)
+        unanswered = len(self._requested)
+        if not answered <= len(found) <= answered + unanswered:
+            self._wrong([f"{answered} campaigns were asked for, {len(found)} exist"])
         return found

@@ -74,14 +74,14 @@ def test_the_largest_impact_is_first_and_shares_add_up(done: FigureSource) -> No
     assert all(bar.low <= bar.impact <= bar.high for bar in bars)
 
 
-@pytest.mark.parametrize("asked", [{}, {"num_nodes": 2}, {"micro_batch_size": 1, "num_nodes": 4}])
+@pytest.mark.parametrize("fixed", [{}, {"num_nodes": 2}, {"micro_batch_size": 1, "num_nodes": 4}])
 def test_the_map_has_the_best_that_ran_at_each_place(
-    done: FigureSource, asked: dict[str, Any]
+    done: FigureSource, fixed: dict[str, Any]
 ) -> None:
-    figure = LayoutMapFigure.of(done, **asked)
+    figure = LayoutMapFigure.of(done, **fixed)
     best: dict[tuple[int, int], float] = {}
     for each in all_contenders(done.campaign, done.trials):
-        if all(getattr(each.strategy, name) == value for name, value in asked.items()):
+        if all(getattr(each.strategy, name) == value for name, value in fixed.items()):
             place = (each.strategy.tensor_parallel, each.strategy.pipeline_parallel)
             best[place] = max(best.get(place, 0.0), each.rate)
     measured = {(cell.x, cell.y): cell.rate for cell in figure.cells if cell.state == "measured"}
@@ -120,8 +120,8 @@ def test_a_map_is_over_dimensions_that_the_space_varies(stages: Stages) -> None:
 
 def test_a_map_of_experts_is_over_ep_and_tp(stages: Stages) -> None:
     space = {"tensor_parallel": [1, 2], "expert_parallel": [8, 16], "zero_stage": 1}
-    asked: dict[str, Any] = {"model": "qwen3-30b-a3b", "machine": "dgx-h100", "space": space}
-    source = stages.source(stages.running(ok=3, **asked))
+    subject: dict[str, Any] = {"model": "qwen3-30b-a3b", "machine": "dgx-h100", "space": space}
+    source = stages.source(stages.running(ok=3, **subject))
     offered = {each.name: each.values for each in LayoutMapFigure.of(source).choices}
     assert "expert_parallel" in offered["x"]
     figure = LayoutMapFigure.of(source, x="expert_parallel", y="tensor_parallel")

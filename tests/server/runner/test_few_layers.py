@@ -83,8 +83,8 @@ def test_few_layers_find_a_strategy_for_more_nodes_than_present(
     best = found.best
     assert (best.projected_from_layers, best.confirmed, found.provisional) == (LAYERS, False, True)
     assert best.strategy.num_nodes == 64
-    said = " ".join(found.caveats)
-    assert "projected from 24 of 96 layers on 16 nodes, not measured in full" in said
+    text = " ".join(found.caveats)
+    assert "projected from 24 of 96 layers on 16 nodes, not measured in full" in text
     assert campaign.reason.endswith("it takes 64 nodes, and all trials share 16")
     space = check_campaign(campaign.request)
     rates = [true_rate(campaign, strategy, tmp_path) for strategy in space.lattice()]

@@ -104,7 +104,7 @@ def test_all_trials_of_a_campaign_end_well(
 ) -> None:
     """What the checkout has no kernels or words for is refused, or is no part of the space."""
     monkeypatch.setattr("tests.patience.PATIENCE_S", 3600.0)
-    asked = QUESTION | {
+    fields = QUESTION | {
         "model": MODELS[model],
         "space": SPACE,
         "pool_nodes": 2,
@@ -116,12 +116,12 @@ def test_all_trials_of_a_campaign_end_well(
             "time_limit_s": 900.0,
         },
     }
-    answer = service.client.post("/api/v1/campaigns?dry_run=true", json=asked)
+    answer = service.client.post("/api/v1/campaigns?dry_run=true", json=fields)
     if answer.status_code == 422:
         reason = answer.json()["errors"][0]["reason"]
         assert "this checkout" in reason
         pytest.skip(f"{CHECKOUT}: {reason}")
-    campaign = service.create(**asked)
+    campaign = service.create(**fields)
     service.until(lambda: service.campaign(campaign).state in AT_REST)
     trials = service.trials(campaign)
     for trial in trials:

@@ -37,7 +37,7 @@ def test_a_configuration_becomes_arguments(
     config = tmp_path / f"{name}.json"
     config.write_text(json.dumps(json.loads(CONFIGS.read_text())[name]))
     model = replace(read_model(config), seq_length=4096)
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "model": asdict(model),
         "machine": machine,
         "nodes": nodes,
@@ -55,7 +55,7 @@ def test_a_configuration_becomes_arguments(
         "budget": {"max_trials": 1},
         "protocol": {"confirmations": 0},
     }
-    campaign = running.done(**asked)
+    campaign = running.done(**fields)
     found = recommend(campaign, running.trials(campaign))
     assert found is not None
     strategy = found.best.strategy
@@ -71,8 +71,8 @@ def test_a_configuration_becomes_arguments(
     files = trainer_artefacts(launch, "megatron-bridge")
     experts = f"model.expert_model_parallel_size={strategy.expert_parallel}"
     assert experts in "".join(files.values())
-    told = parsed(of_lm.words[3:])
-    assert strategy_of_arguments(told, there, num_nodes=nodes) == strategy
+    arguments = parsed(of_lm.words[3:])
+    assert strategy_of_arguments(arguments, there, num_nodes=nodes) == strategy
     ranks = {"world_size": strategy.world_size(there.gpus_per_node)}
     if MEGATRON_LM:
         request = {"words": list(of_lm.words[3:]), "variables": of_lm.variables, **ranks}

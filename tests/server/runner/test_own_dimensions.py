@@ -96,7 +96,7 @@ def test_a_campaign_finds_the_best_values(client: TestClient, running: Running) 
     # Nothing of a step is predicted from what has no formula.
     assert of_others
     unexplained = "the cost model cannot explain why"
-    assert all(unexplained in told and "loses" not in told for told in of_others)
+    assert all(unexplained in sentence and "loses" not in sentence for sentence in of_others)
     (nearby, *_) = client.get(f"{address}/recommendation").json()["standing"]["neighbours"]
     assert nearby["strategy"]["settings"]
     page = client.get(f"/campaigns/{answer.json()['id']}").text
@@ -127,10 +127,10 @@ REFUSED: list[tuple[dict[str, Any], str | None, str]] = [
 
 
 def test_values_that_it_does_not_have_are_refused_by_field(client: TestClient) -> None:
-    for changes, field, told in REFUSED:
+    for changes, field, reason in REFUSED:
         answer = client.post(ADDRESS, json=CAMPAIGN | changes)
         assert answer.status_code == 422
         assert any(
-            told in error["reason"] and field in {None, error["field"]}
+            reason in error["reason"] and field in {None, error["field"]}
             for error in answer.json()["errors"]
         ), (changes, answer.text)

@@ -155,18 +155,18 @@ def test_a_cluster_that_is_too_small_or_not_there_is_reported(
 def test_nodes_that_are_not_there_are_waited_for(service: RayService, ray_nodes: RayNodes) -> None:
     """They were when the campaign was asked for; who asks now is told that they are not. It needs
     all nodes, so it never runs where an earlier trial of these tests has not given back its own."""
-    asked = {
+    fields = {
         "ray": {"address": ray_nodes.address, "profile": "quick"},
         "nodes": 3,
         "pool_nodes": 3,
         "space": QUESTION["space"] | {"num_nodes": 3},
         "budget": {"max_trials": 1},
     }
-    campaign = service.create(**asked)
+    campaign = service.create(**fields)
     ray_nodes.kill_node()
     try:
         ray_nodes.until_noticed()
-        assert "the Ray cluster has 2 nodes" in service.refused_or_planned(**asked).text
+        assert "the Ray cluster has 2 nodes" in service.refused_or_planned(**fields).text
         service.until(lambda: service.campaign(campaign).reason.startswith("waits for nodes"))
         assert service.campaign(campaign).state == "queued"
     finally:

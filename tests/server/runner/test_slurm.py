@@ -282,20 +282,20 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 def test_a_campaign_no_trial_can_run_is_refused_before_queueing(
     service: SlurmService, profiles: Path
 ) -> None:
-    for profile, changes, field, told in REFUSED:
+    for profile, changes, field, text in REFUSED:
         (profiles / "virtual.toml").write_text(profile)
         for dry in ("", "?dry_run=true"):
             answer = service.client.post(f"/api/v1/campaigns{dry}", json=QUESTION | changes)
             assert answer.status_code == 422, answer.text
             named = {error["field"]: error for error in answer.json()["errors"]}
-            assert told in str(named[field])
+            assert text in str(named[field])
     (profiles / "virtual.toml").write_text('python = "/no/python"\n[slurm]\npartition = "gone"')
     trainable = QUESTION["space"] | {"sequence_parallel": [True, False]}
     answer = service.client.post("/api/v1/campaigns", json=QUESTION | {"space": trainable})
-    said = [(error["field"], error["reason"]) for error in answer.json()["errors"]]
-    assert [field for field, _ in said].count("slurm.profile") == 2, "all is said at once"
-    assert any("/no/python" in reason for _, reason in said)
-    assert any("'gone'" in reason for _, reason in said)
+    errors = [(error["field"], error["reason"]) for error in answer.json()["errors"]]
+    assert [field for field, _ in errors].count("slurm.profile") == 2, "all is said at once"
+    assert any("/no/python" in reason for _, reason in errors)
+    assert any("'gone'" in reason for _, reason in errors)
     assert service.client.get("/api/v1/campaigns").json()["items"] == []
 
 
@@ -354,7 +354,7 @@ def test_campaigns_share_the_nodes_fairly(
     take all nodes, and Slurm lets narrow trials of others pass them."""
     profile = profiles / "virtual.toml"
     profile.write_text(profile.read_text().replace("nodes = 3", "nodes = 8"))
-    asked = {
+    fields = {
         "slurm": {"profile": "virtual", "mode": mode},
         "nodes": 4,
         "pool_nodes": 8,
@@ -363,7 +363,7 @@ def test_campaigns_share_the_nodes_fairly(
         "budget": {"max_trials": 3, "stop_early": False},
         "protocol": QUESTION["protocol"] | {"confirmations": 0},
     }
-    campaigns = [service.create(**asked, seed=seed) for seed in range(4)]
+    campaigns = [service.create(**fields, seed=seed) for seed in range(4)]
     service.until(lambda: all(service.state(each) == "done" for each in campaigns))
     trials = [trial for campaign in campaigns for trial in service.trials(campaign)]
     assert {(trial.state, trial.error) for trial in trials} == {(TrialState.OK, None)}

@@ -22,7 +22,7 @@ FEW = SMALLER | {"budget": {"max_trials": 2}, "protocol": {"confirmations": 0}}
 """Enough to be started from, and not to learn from."""
 
 
-def kept(running: Running, campaign: Campaign) -> list[EarlierObservation]:
+def earlier_of(running: Running, campaign: Campaign) -> list[EarlierObservation]:
     return read(running.store, earlier_observations, campaign.id)
 
 
@@ -38,16 +38,16 @@ def _of_another_model(running: Running, trial: Trial) -> Trial:
 
 def test_a_campaign_starts_from_those_before_it_on_its_machine(running: Running) -> None:
     first = running.done(**SMALLER | {"seed": UNLIKE})
-    told = [t for t in running.trials(first) if t.state in {TrialState.OK, TrialState.OOM}]
-    other = _of_another_model(running, next(t for t in told if t.state is TrialState.OK))
-    told.remove(other)
+    ended = [t for t in running.trials(first) if t.state in {TrialState.OK, TrialState.OOM}]
+    other = _of_another_model(running, next(t for t in ended if t.state is TrialState.OK))
+    ended.remove(other)
     second = done = running.done(
         budget={"max_trials": 4}, protocol={"confirmations": 0}, seed=UNLIKE
     )
     (start,) = done.started_from or []
-    assert (start.campaign_id, start.name, start.trials) == (first.id, first.name, len(told))
+    assert (start.campaign_id, start.name, start.trials) == (first.id, first.name, len(ended))
     assert not start.deleted
-    found = kept(running, second)
+    found = earlier_of(running, second)
     assert {observation.model.name for observation in found} == {"gpt-1.4b"}
     assert all(observation.versions for observation in found)
     assert all(0 <= observation.age_days < 1 for observation in found)
@@ -64,7 +64,7 @@ def test_a_stored_start_stays_whatever_runs_or_goes_later(running: Running) -> N
     first = running.done(**FEW)
     second = created(store, time_scale=1.0, seed=1)
     running.until(lambda: running.campaign(second).pending > 0)
-    before = kept(running, second)
+    before = earlier_of(running, second)
     assert before
     running.done(**FEW)
     write(store, delete_campaign, first.id)
@@ -72,7 +72,7 @@ def test_a_stored_start_stays_whatever_runs_or_goes_later(running: Running) -> N
     runner = Runner(running.settings, store, pace=QUICK)
     running.until(lambda: running.campaign(second).pending > 1, runner=runner)
     runner.close()
-    assert kept(running, second) == before
+    assert earlier_of(running, second) == before
     (start,) = running.campaign(second).started_from or []
     assert start.deleted
 
@@ -85,5 +85,5 @@ def test_a_fresh_campaign_or_another_machine_starts_from_nothing(
     done = running.done(**ONE, fresh=True, seed=1)
     assert done.started_from == []
     assert done.start_worth is None
-    assert kept(running, done) == []
+    assert earlier_of(running, done) == []
     assert running.done(**ONE, seed=3).started_from == []

@@ -63,14 +63,14 @@ def test_a_runner_is_refused_in_one_sentence(
     store = Store(sqlite_settings.url)
     store.upgrade()
     with ownership(store, "runner"):
-        code, told = refusal(sqlite_settings, monkeypatch, capsys)
+        code, text = refusal(sqlite_settings, monkeypatch, capsys)
     store.close()
-    assert (code, told.count("\n")) == (EXIT_IN_USE, 1)
-    assert "a runner already works on the database" in told
+    assert (code, text.count("\n")) == (EXIT_IN_USE, 1)
+    assert "a runner already works on the database" in text
     foreign = sqlite_settings.model_copy(update={"database_url": "mysql://host/name"})
-    code, told = refusal(foreign, monkeypatch, capsys)
-    assert (code, told.count("\n")) == (EXIT_INVALID, 1)
-    assert "database_url" in told
+    code, text = refusal(foreign, monkeypatch, capsys)
+    assert (code, text.count("\n")) == (EXIT_INVALID, 1)
+    assert "database_url" in text
 
 
 def test_a_runner_without_its_database_ends_and_makes_no_other(

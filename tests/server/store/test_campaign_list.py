@@ -23,7 +23,7 @@ from server.store.tables import CampaignRow
 from server.store.trials import all_trials
 from tests.server.asking import STRATEGY, created, moved, read, write
 from tests.server.statements import statements_of
-from tests.server.store.test_outcomes import screened, told
+from tests.server.store.test_outcomes import campaign_of, screened
 from tests.server.store.test_trials import METRICS
 
 
@@ -43,9 +43,11 @@ def listed(campaigns: CampaignList, **query: object) -> list[ListedCampaign]:
 def four(store: Store) -> list[int]:
     """Fast; slow and paused; all failed; nothing tried yet."""
     numbers = [
-        told(store, [(2, "search", 5.0), (1, "search", None), (4, "search", 9.0)], name="fast"),
-        told(store, [(1, "search", 3.0)], name="slow", model="gpt-1.4b"),
-        told(store, [(1, "search", None)], name="too big"),
+        campaign_of(
+            store, [(2, "search", 5.0), (1, "search", None), (4, "search", 9.0)], name="fast"
+        ),
+        campaign_of(store, [(1, "search", 3.0)], name="slow", model="gpt-1.4b"),
+        campaign_of(store, [(1, "search", None)], name="too big"),
         created(store, name="fresh").id,
     ]
     moved(store, numbers[0], CampaignState.DONE, reason="Budget spent: 3 trials.")
@@ -121,7 +123,7 @@ def test_only_what_has_changed_is_read_again(store: Store, four: list[int]) -> N
 def test_each_order_is_that_of_the_figures_and_of_code_points(store: Store) -> None:
     """Collations of databases differ."""
     for name in ("b", "A", "a b", "a-b", "Zoë", "éa", "ab", "Ab"):
-        told(store, [(1, "search", float(len(name)))], name=name)
+        campaign_of(store, [(1, "search", float(len(name)))], name=name)
     created(store, name="nothing yet")
     campaigns = CampaignList(store, Cache())
     for sort in (sign + name for name in SORTS for sign in ("", "-")):

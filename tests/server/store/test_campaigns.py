@@ -27,7 +27,7 @@ from server.store.campaigns import (
 )
 from server.store.tables import CampaignRow
 from server.store.trials import note_progress
-from tests.server.asking import asked, created, moved, read, with_trials, write
+from tests.server.asking import campaign_request, created, moved, read, with_trials, write
 
 Command = Callable[[Session, int], Campaign]
 
@@ -41,7 +41,7 @@ def test_a_campaign_is_read_as_it_was_created(store: Store) -> None:
     assert found.created_at.utcoffset() == timedelta(0)
     assert before <= found.created_at <= datetime.now(UTC)
     assert campaign.state is CampaignState.QUEUED
-    assert campaign.request == asked()
+    assert campaign.request == campaign_request()
     assert campaign.model.num_layers == 48
     assert campaign.machine.name == "frontier"
     assert created(store, name="").name == "gpt-22b on frontier"

@@ -35,7 +35,7 @@ from server.store.tables import EarlierTrialsRow
 from server.store.trials import all_trials, finish_trial, insert_trials
 from tests.server.asking import (
     STRATEGY,
-    asked,
+    campaign_request,
     created,
     ended,
     moved,
@@ -102,14 +102,14 @@ def test_a_past_trial_with_few_layers_is_one_of_a_smaller_model(store: Store) ->
         assert finish_trial(session, trial, replace(OK, metrics=metrics))
     [found] = past(store, own)
     assert (found.num_layers, found.model.num_layers) == (12, 48)
-    [kept] = read(store, all_trials, first.id)
+    [stored] = read(store, all_trials, first.id)
     assert read(store, get_campaign, first.id).best_trial is None, "its rates are of few layers"
-    assert (kept.num_layers, kept.stands_for_nodes) == (12, 8)
+    assert (stored.num_layers, stored.stands_for_nodes) == (12, 8)
 
 
 def of(store: Store, *, profile: dict[str, Any] | None = None, **changes: Any) -> Campaign:
     """A campaign of a cluster's profile, or of another machine than the catalog's."""
-    request = asked(**changes)
+    request = campaign_request(**changes)
     machine = machine_of(request.machine)
     return write(
         store,
@@ -179,7 +179,9 @@ def observation(campaign: Campaign, **changes: Any) -> EarlierObservation:
     return EarlierObservation.model_validate(shown | changes)
 
 
-def kept(store: Store, campaign: Campaign, observations: Sequence[EarlierObservation]) -> None:
+def store_start(
+    store: Store, campaign: Campaign, observations: Sequence[EarlierObservation]
+) -> None:
     with store.transaction() as session:
         keep_start(session, campaign_row(session, campaign.id), observations)
 
@@ -188,14 +190,14 @@ def test_what_a_campaign_starts_from_is_read_as_it_was_stored(store: Store) -> N
     first, second, later = created(store), created(store, name="a second one"), created(store)
     assert later.started_from is None
     observations = [observation(first), *[observation(second, age_days=1.0)] * 2]
-    kept(store, later, observations)
+    store_start(store, later, observations)
     assert read(store, earlier_observations, later.id) == observations
     assert read(store, earlier_observations, first.id) == []
     assert read(store, get_campaign, later.id).started_from == [
         StartedFrom(campaign_id=second.id, name="a second one", trials=2),
         StartedFrom(campaign_id=first.id, name=first.name, trials=1),
     ]
-    kept(store, first, [])
+    store_start(store, first, [])
     assert read(store, get_campaign, first.id).started_from == []
 
 
@@ -206,7 +208,7 @@ def delete(store: Store, campaign: Campaign) -> None:
 
 def test_a_start_outlives_the_campaigns_that_it_came_from(store: Store) -> None:
     first, later = created(store), created(store)
-    kept(store, later, [observation(first)])
+    store_start(store, later, [observation(first)])
     delete(store, first)
     assert read(store, earlier_observations, later.id) == [observation(first)]
     (start,) = read(store, get_campaign, later.id).started_from or []

@@ -21,7 +21,7 @@ from server.store.campaigns import (
 )
 from server.store.history import keep_start, past_trials, starting_observations
 from server.store.imports import import_runs
-from tests.server.asking import STRATEGY, asked, read, write
+from tests.server.asking import STRATEGY, campaign_request, read, write
 
 ENDED = datetime(2026, 5, 1, 12, tzinfo=UTC)
 LOCAL = {"evaluator": "local", "machine": "frontier", "adapter": "megatron-deepspeed"}
@@ -41,13 +41,13 @@ RUNS = [
 def stored(store: Store, *, key: str = "k", **changes: Any) -> int:
     once = IdempotencyKey(key=key, digest=key)
     with store.transaction() as session:
-        request = asked(**LOCAL | changes)
+        request = campaign_request(**LOCAL | changes)
         return import_runs(session, request, RUNS, idempotency=once, **ABOUT).id
 
 
 def later(store: Store, **changes: Any) -> int:
     """A campaign of another model on the same machine with the same trainer."""
-    request = asked(**LOCAL | changes)
+    request = campaign_request(**LOCAL | changes)
     about = ABOUT | {"model": load_model("gpt-1.4b")}
     return write(store, create_campaign, request, simulated=False, **about).id
 
@@ -63,7 +63,7 @@ def test_a_campaign_starts_from_them_until_deleted(store: Store) -> None:
     with store.transaction() as session:
         row = campaign_row(session, own)
         space = space_of_campaign(
-            asked(**LOCAL), load_model("gpt-1.4b"), ABOUT["machine"], profile=None
+            campaign_request(**LOCAL), load_model("gpt-1.4b"), ABOUT["machine"], profile=None
         )
         now = ENDED + timedelta(days=10)
         shown = starting_observations(session, own, space, now=now)

@@ -53,14 +53,14 @@ def test_many_runners_share_the_campaigns_without_overlap(store: Store) -> None:
 
 
 def test_leases_are_renewed_together_and_lost_ones_reported(store: Store) -> None:
-    kept, lost = created(store), created(store)
+    held, lost = created(store), created(store)
     leases = claimed(store, "a", seconds=-1.0)
     claimed(store, "b", limit=2)
     with store.transaction() as session:
-        campaign_row(session, kept.id).lease_owner = "a"
-        campaign_row(session, kept.id).lease_epoch = leases[0].epoch
+        campaign_row(session, held.id).lease_owner = "a"
+        campaign_row(session, held.id).lease_epoch = leases[0].epoch
     with store.transaction() as session:
-        assert renew_all(session, leases) == {kept.id}
+        assert renew_all(session, leases) == {held.id}
         assert campaign_row(session, lost.id).lease_owner == "b"
 
 

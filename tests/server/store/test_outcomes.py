@@ -33,12 +33,12 @@ from tests.server.fits import noted_fits
 from tests.server.statements import statements_of
 from tests.server.store.test_trials import METRICS
 
-Told = tuple[int, TrialPurpose, float | None]
+RatedTrial = tuple[int, TrialPurpose, float | None]
 """A trial: the micro-batch size that tells layouts apart, its purpose, and its rate; None where it
 ran out of memory."""
 
 
-def told(store: Store, trials: list[Told], **changes: object) -> int:
+def campaign_of(store: Store, trials: list[RatedTrial], **changes: object) -> int:
     campaign = created(store, **changes)
     with store.transaction() as session:
         for batch, purpose, rate in trials:
@@ -78,7 +78,7 @@ def end_on_few_nodes(store: Store, campaign_id: int, batch: int, *, seconds: flo
         finish_trial(session, trial, done)
 
 
-BEST: list[tuple[list[Told], float | None, float | None]] = [
+BEST: list[tuple[list[RatedTrial], float | None, float | None]] = [
     ([(1, "search", 5.0), (2, "search", 9.0)], 9.0, 9.0),
     # One that failed when it was measured again is not the best.
     ([(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)], 5.0, 9.0),
@@ -94,15 +94,15 @@ BEST: list[tuple[list[Told], float | None, float | None]] = [
 
 def test_the_best_is_what_is_recommended(store: Store) -> None:
     for trials, best, fastest in BEST:
-        number = told(store, trials)
+        number = campaign_of(store, trials)
         campaign = read(store, get_campaign, number)
         assert campaign.best_objective == pytest.approx(best), trials
         assert campaign.fastest_objective == pytest.approx(fastest), trials
 
 
 def test_ended_starts_of_knobs_are_counted(store: Store) -> None:
-    starts: list[Told] = [(1, "search", 6.0), (1, "confirmation", 5.9), (1, "knob", 6.1)]
-    number = told(store, starts)
+    starts: list[RatedTrial] = [(1, "search", 6.0), (1, "confirmation", 5.9), (1, "knob", 6.1)]
+    number = campaign_of(store, starts)
     assert ended_trials(read(store, get_campaign, number)) == len(starts)
     with store.transaction() as session:
         insert_trials(session, campaign_row(session, number), [new_trial(purpose="knob")])
@@ -131,7 +131,7 @@ def test_no_reading_of_rows_fits_a_model(store: Store) -> None:
 
 
 def test_an_unstored_best_is_read_from_the_trials_once(store: Store) -> None:
-    number = told(store, [(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)])
+    number = campaign_of(store, [(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)])
     refresh_best(store, [number, 99999])
     with store.session() as session, statements_of(store) as statements:
         found = get_campaign(session, number)
@@ -145,7 +145,7 @@ def test_an_unstored_best_is_read_from_the_trials_once(store: Store) -> None:
 
 
 def test_an_unreadable_stored_best_is_computed_from_the_trials(store: Store) -> None:
-    number = told(store, [(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)])
+    number = campaign_of(store, [(1, "search", 5.0), (2, "search", 9.0), (2, "confirmation", None)])
     refresh_best(store, [number])
     with store.transaction() as session:
         session.execute(update(OutcomeRow).values(document={"layout": "of another state"}))
@@ -176,9 +176,9 @@ def test_a_best_is_projected_by_what_earlier_trials_have_shown(store: Store) -> 
     refresh_best(store, [campaign_id])
     found = read(store, get_campaign, campaign_id)
     trials = read(store, all_trials, campaign_id)
-    kept = read(store, earlier_observations, campaign_id)
-    versions = versions_of(trials, earlier=kept)
-    belief = belief_of_campaign(found, versions=versions, profile=None, earlier=kept)
+    earlier = read(store, earlier_observations, campaign_id)
+    versions = versions_of(trials, earlier=earlier)
+    belief = belief_of_campaign(found, versions=versions, profile=None, earlier=earlier)
     answer, without = (recommend(found, trials, belief=each) for each in (belief, None))
     assert answer is not None
     assert without is not None

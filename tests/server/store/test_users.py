@@ -67,13 +67,13 @@ def test_nothing_private_tells_a_campaign_that_others_see(store: Store) -> None:
         row = campaign_row(session, campaign.id)
         digest, program = row.machine_digest, row.program
 
-    def told(*private_of: str) -> int:
+    def trials_seen(*private_of: str) -> int:
         stack = TrialStack(
             machine_digest=digest, program=program, simulated=True, private_of=private_of
         )
         return len(read(store, trials_of, stack))
 
-    assert (told(), told("bob"), told("alice")) == (0, 0, 1)
+    assert (trials_seen(), trials_seen("bob"), trials_seen("alice")) == (0, 0, 1)
 
 
 @pytest.mark.each_database

@@ -14,17 +14,17 @@ from torchtitan.config import ConfigManager  # type: ignore[import-not-found]
 
 def sections(config: Any) -> dict[str, Any]:
     names = ("training", "parallelism", "metrics")
-    told: dict[str, Any] = {name: asdict(getattr(config, name)) for name in names}
+    parsed: dict[str, Any] = {name: asdict(getattr(config, name)) for name in names}
     checkpointing = config.activation_checkpoint
     mode = getattr(checkpointing, "mode", None) or type(checkpointing).__qualname__.split(".")[0]
     converters = getattr(getattr(config, "model", None), "converters", [])
-    return {**told, "activation_checkpointing": mode, "converters": converters}
+    return {**parsed, "activation_checkpointing": mode, "converters": converters}
 
 
 with open(sys.argv[1], "w") as out:
     for line in sys.stdin:
         try:
-            told = sections(ConfigManager().parse_args(json.loads(line)))
+            parsed = sections(ConfigManager().parse_args(json.loads(line)))
         except (Exception, SystemExit) as error:
-            told = {"refused": f"{type(error).__name__}: {error}"}
-        print(json.dumps(told, default=str), file=out)
+            parsed = {"refused": f"{type(error).__name__}: {error}"}
+        print(json.dumps(parsed, default=str), file=out)

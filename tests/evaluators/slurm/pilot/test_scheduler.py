@@ -63,8 +63,8 @@ def test_nothing_that_fits_waits_unless_nodes_are_reserved(
     packing = packed(queue, nodes, free)
     left = [trial for trial in queue if trial.name not in packing.starts]
     room = len(free) - sum(len(chosen) for chosen in packing.starts.values())
-    kept = any(trial.first_of_all and trial.width <= len(nodes) for trial in left)
-    assert kept or all(trial.width > room for trial in left)
+    reserved = any(trial.first_of_all and trial.width <= len(nodes) for trial in left)
+    assert reserved or all(trial.width > room for trial in left)
 
 
 @given(queues(), free_nodes)

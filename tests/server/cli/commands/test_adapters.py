@@ -20,10 +20,10 @@ inter_node_gb_per_s = 1
 """
 
 WITH_WORDS = """import json, sys, time
-told = dict(word.split("=", 1) for word in sys.argv[1:])
-work_s = 0.02 * int(told["data.batch_size"]) * int(told["trainer.accumulate_grad_batches"])
-with open(told["hydra.run.dir"] + "/metrics.jsonl", "w") as out:
-    for step in range(1, int(told["trainer.max_steps"]) + 1):
+words = dict(word.split("=", 1) for word in sys.argv[1:])
+work_s = 0.02 * int(words["data.batch_size"]) * int(words["trainer.accumulate_grad_batches"])
+with open(words["hydra.run.dir"] + "/metrics.jsonl", "w") as out:
+    for step in range(1, int(words["trainer.max_steps"]) + 1):
         start = time.perf_counter()
         time.sleep(work_s)
         time_s = time.perf_counter() - start
@@ -69,15 +69,15 @@ def test_knobs_are_listed(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reason"),
     [(("mine", "--like", "hydra"), "did you mean template-hydra"), (("../a b",), "not the name")],
 )
 def test_an_adapter_like_none_is_not_written(
-    alone: Autotune, tmp_path: Path, words: tuple[str, ...], told: str
+    alone: Autotune, tmp_path: Path, words: tuple[str, ...], reason: str
 ) -> None:
     refused = alone("adapter", "new", *words)
     assert refused.code == 2
-    assert told in refused.err.replace("\n", " ")
+    assert reason in refused.err.replace("\n", " ")
     assert not list(tmp_path.rglob("*.toml"))
 
 

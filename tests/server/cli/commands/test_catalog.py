@@ -23,7 +23,7 @@ machine = "frontier"
 account = "abc123"
 """
 BROKEN = '[slurm]\npartitoin = "batch"\n'
-ASKED = ("submit", "--model", "gpt-22b", "--nodes", "2", "--dry-run", "--json")
+SUBMIT = ("submit", "--model", "gpt-22b", "--nodes", "2", "--dry-run", "--json")
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def test_what_training_a_model_takes(alone: Autotune) -> None:
     assert (found["tokens"], found["assumed"]) == (20 * found["parameters"], True)
     assert found["flops_6n"] == pytest.approx(120 * found["parameters"] ** 2)
     assert 1.0 < found["model_flops"] / found["flops_6n"] < 1.1
-    asked = alone("models", "175B", "--tokens", "300B", "--json").json()
-    assert (asked["tokens"], asked["assumed"]) == (300e9, False)
+    needs = alone("models", "175B", "--tokens", "300B", "--json").json()
+    assert (needs["tokens"], needs["assumed"]) == (300e9, False)
     text = alone("models", "175B").out
     assert f"{found['memory_gb']:,.0f}" in text
     assert "--tokens changes it" in text
@@ -104,9 +104,9 @@ def test_a_broken_one_is_printed_all_the_same(alone: Autotune, folder: Path) -> 
 
 def test_a_campaign_takes_the_machine_of_its_profile(autotune: Autotune) -> None:
     require(which("sbatch"), "sbatch (Debian: slurm-client), without which no job can be asked for")
-    ran = autotune.done(*ASKED, "--profile", "frontier", "--evaluator", "pilot")
+    ran = autotune.done(*SUBMIT, "--profile", "frontier", "--evaluator", "pilot")
     assert ran.json()["machine"]["name"] == "frontier"
-    other = autotune(*ASKED, "--profile", "generic", "--machine", "dgx-a100")
+    other = autotune(*SUBMIT, "--profile", "generic", "--machine", "dgx-a100")
     assert other.json()["machine"]["name"] == "dgx-a100"
 
 
@@ -114,7 +114,7 @@ def test_a_campaign_with_a_broken_profile(autotune: Autotune, service: Served) -
     folder = service.data_dir / "profiles"
     folder.mkdir(exist_ok=True)
     (folder / "broken.toml").write_text(BROKEN)
-    ran = autotune(*ASKED, "--profile", "broken")
+    ran = autotune(*SUBMIT, "--profile", "broken")
     assert ran.code == ExitCode.BAD_INPUT
     [sentence] = ran.err.strip().splitlines()
     assert "slurm.partitoin" in sentence

@@ -8,17 +8,17 @@ from tests.server.cli.conftest import Autotune
 def test_a_campaign_is_submitted_again_with_another_search(
     autotune: Autotune, finished: str
 ) -> None:
-    asked = autotune.done("show", finished, "--json").json()["campaign"]["request"]
+    request = autotune.done("show", finished, "--json").json()["campaign"]["request"]
     ran = autotune.done(
         *("submit", "--like", finished, "--search", "random", "--name", "at random"),
         *("--max-trials", "1", "--max-node-hours", "900", "--tp", "1,2,4", "--watch", "--json"),
     )
     repeated = ran.json()["campaign"]
-    assert repeated["request"] == asked | {
+    assert repeated["request"] == request | {
         "name": "at random",
         "search": "random",
-        "space": asked["space"] | {"tensor_parallel": [1, 2, 4]},
-        "budget": asked["budget"] | {"max_trials": 1, "max_node_hours": 900.0},
+        "space": request["space"] | {"tensor_parallel": [1, 2, 4]},
+        "budget": request["budget"] | {"max_trials": 1, "max_node_hours": 900.0},
     }
     other = str(repeated["id"])
     ran = autotune.done("compare", finished, other)
@@ -51,9 +51,9 @@ def test_options_replace_the_subject_of_the_copied_campaign(
     made = autotune.done(
         "submit", "--like", finished, "--model", "gpt-1.4b", *machine, *budget, "--json"
     ).json()
-    asked = made["request"]
-    assert (asked["model"], asked["machine"], asked["nodes"]) == ("gpt-1.4b", "dgx-h100", 1)
-    assert asked["budget"]["train_tokens"] == 300e9
+    request = made["request"]
+    assert (request["model"], request["machine"], request["nodes"]) == ("gpt-1.4b", "dgx-h100", 1)
+    assert request["budget"]["train_tokens"] == 300e9
 
 
 def test_only_a_campaign_that_exists_is_copied(autotune: Autotune) -> None:

@@ -122,9 +122,9 @@ def test_what_needs_a_profile_or_a_machine(alone: Autotune) -> None:
         refused = alone("doctor", *option)
         assert refused.code == ExitCode.BAD_INPUT
         assert "--profile" in refused.err
-    unsaid = alone("doctor", "--profile", "generic")
-    assert unsaid.code == ExitCode.BAD_INPUT
-    assert "is for any machine" in unsaid.err
+    unnamed = alone("doctor", "--profile", "generic")
+    assert unnamed.code == ExitCode.BAD_INPUT
+    assert "is for any machine" in unnamed.err
 
 
 def test_a_job_tells_what_a_node_has(slurm: Cluster, folder: Path) -> None:

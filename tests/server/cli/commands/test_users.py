@@ -27,8 +27,11 @@ def test_two_users_share_a_service(
     changed = alone("users", "add", "bob", "--scope", "submit", *folder)
     assert "bob has the scope submit; the previous token is no" in changed.err
     bob = changed.out.strip()
-    kept = {user["name"]: user for user in alone("users", "list", "--json", *folder).json()}
-    assert {name: user["scope"] for name, user in kept.items()} == {"ann": "admin", "bob": "submit"}
+    users = {user["name"]: user for user in alone("users", "list", "--json", *folder).json()}
+    assert {name: user["scope"] for name, user in users.items()} == {
+        "ann": "admin",
+        "bob": "submit",
+    }
 
     with serving(data, "--group", "--no-runner") as served:
         url = ("--url", served.url)

@@ -12,16 +12,17 @@ from server.cli.tables.campaigns import campaigns, knobs, recommendation, trials
 from tests.autotune.recommendation.examples import answer, trial
 from tests.autotune.records import strategy
 from tests.server.cli.tables.printing import printed
-from tests.server.figures.subjects import campaign as told_campaign
-from tests.server.figures.subjects import trial as told_trial
+from tests.server.figures.subjects import campaign as listed_campaign
+from tests.server.figures.subjects import trial as listed_trial
 
 
 @pytest.mark.parametrize("width", [80, 60])
 def test_no_figure_is_cut_off_in_a_narrow_terminal(width: int) -> None:
     rates = [1234567.0, 2345678.0, 3456789.0]
-    ran = [told_trial(n, rate) for n, rate in enumerate(rates, start=1)]
+    ran = [listed_trial(n, rate) for n, rate in enumerate(rates, start=1)]
     found = [
-        told_campaign(id=n, trials=30, best_objective=rate) for n, rate in enumerate(rates, start=1)
+        listed_campaign(id=n, trials=30, best_objective=rate)
+        for n, rate in enumerate(rates, start=1)
     ]
     for table in (trials(ran), campaigns(found)):
         lines = printed(table, width=width)
@@ -33,8 +34,8 @@ def test_no_figure_is_cut_off_in_a_narrow_terminal(width: int) -> None:
 
 def test_a_list_says_what_a_campaign_waits_for_or_why_it_ended() -> None:
     reason = "Priority: jobs of a higher priority are before it"
-    waits = told_campaign(id=1, waits_for=reason, reason="")
-    ended = told_campaign(id=2, reason="Budget spent: 6 trials.")
+    waits = listed_campaign(id=1, waits_for=reason, reason="")
+    ended = listed_campaign(id=2, reason="Budget spent: 6 trials.")
     head, first, second = printed(campaigns([waits, ended]), width=300).splitlines()[-3:]
     assert head.split()[-1] == "why"
     assert first.rstrip().endswith("waiting: Priority")
@@ -42,9 +43,9 @@ def test_a_list_says_what_a_campaign_waits_for_or_why_it_ended() -> None:
 
 
 def test_what_is_the_same_in_all_rows_is_shown_once() -> None:
-    first = told_trial(1, 50.0)
+    first = listed_trial(1, 50.0)
     other = replace(first.strategy, tensor_parallel=4)
-    lines = printed(trials([first, told_trial(2, 60.0, strategy=other)]))
+    lines = printed(trials([first, listed_trial(2, 60.0, strategy=other)]))
     assert lines.count("ZeRO-1") == lines.count("2 nodes") == 1
     assert lines.count("TP 8") == lines.count("TP 4") == 1
     assert "all: purpose search · state ok" in lines
