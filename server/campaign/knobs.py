@@ -89,7 +89,10 @@ def next_knob_start(
     Args:
         knobs: all of the campaign's trainer and cluster; empty if none are to be tried.
     """
-    for layout in _layouts(campaign, trials, proposer) if knobs else ():
+    if not knobs:
+        return ended
+    layouts = _layouts(campaign, trials, proposer)
+    for layout in layouts:
         own = knob_trials(trials, layout, knobs)
         question = _question(campaign, trials, proposer, knobs, program, layout=layout)
         planned = next_start(
@@ -98,12 +101,18 @@ def next_knob_start(
         if planned is None:
             continue
         if (end := _reason_to_end(campaign, trials, own, now=now)) is not None:
-            before = ended.phase_ends or ""
-            reason = f"{before.rstrip('.')}; " if before else ""
-            return NextTrials(phase_ends=f"{reason}knobs are not decided: {end}")
+            return _ended_with(ended, f"are not decided: {end}")
         strategy = with_settings(at_size(layout, planned.micro_batch_size), planned.settings)
         return NextTrials(strategies=(strategy,), purpose="knob")
-    return ended
+    if any(trial.purpose == "knob" for trial in trials):
+        return ended
+    why = "none changes anything on the best layout" if layouts else "no layout is confirmed"
+    return _ended_with(ended, f"were not tried: {why}")
+
+
+def _ended_with(ended: NextTrials, what: str) -> NextTrials:
+    before = (ended.phase_ends or "").partition("; knobs ")[0].rstrip(".")
+    return NextTrials(phase_ends=f"{before}; knobs {what}" if before else f"knobs {what}")
 
 
 def _reason_to_end(

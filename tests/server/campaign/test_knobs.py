@@ -69,7 +69,7 @@ def campaign(**changes: Any) -> Campaign:
     return records.campaign(request=wanted, simulated=False)
 
 
-def next_of(subject: Campaign, trials: list[Trial]) -> NextTrials:
+def next_of(subject: Campaign, trials: list[Trial], *, ended: NextTrials = ENDED) -> NextTrials:
     profile = profile_as_dict(PROFILE)
     space = space_of_campaign(subject.request, subject.model, subject.machine, profile=profile)
     belief, cost = CampaignBelief.over(space), trial_cost(subject, trials)
@@ -80,7 +80,7 @@ def next_of(subject: Campaign, trials: list[Trial]) -> NextTrials:
         knobs_of_campaign(subject.request, profile),
         space.program,
         now=NOW,
-        ended=ENDED,
+        ended=ended,
     )
 
 
@@ -130,7 +130,9 @@ def test_a_condition_may_mention_a_knob_that_is_not_tried() -> None:
 
 def test_a_conflict_with_the_layout_is_not_tried() -> None:
     whole = replace(LAYOUT, zero_stage=3)
-    assert next_of(campaign(knobs=["dense"]), confirmed(whole)) == ENDED
+    ends = next_of(campaign(knobs=["dense"]), confirmed(whole)).phase_ends
+    why = "knobs were not tried: none changes anything on the best layout"
+    assert ends == f"Budget spent: 1 trial; {why}"
 
 
 def test_a_runner_up_level_with_the_best_is_tried_too() -> None:
@@ -147,7 +149,10 @@ def test_a_runner_up_level_with_the_best_is_tried_too() -> None:
 
 def test_without_knobs_or_a_layout_nothing_starts() -> None:
     assert next_of(campaign(knobs=[]), confirmed()) == ENDED
-    assert next_of(campaign(), []) == ENDED
+    ends = next_of(campaign(), []).phase_ends
+    assert ends == "Budget spent: 1 trial; knobs were not tried: no layout is confirmed"
+    again = next_of(campaign(), [], ended=NextTrials(phase_ends=ends)).phase_ends
+    assert again == ends, "an extension tried none either"
 
 
 def test_node_hours_limit_the_starts() -> None:
