@@ -221,7 +221,9 @@ class Proposer:
             return None  # what it needs is not to be taken by others before it
         open_layouts = np.setdiff1d(np.arange(len(self._layouts)), known.closed)
         if not len(open_layouts) and first:
-            raise NothingToPropose(f"all {self._layouts.count} layouts of the space were tried")
+            count = self._layouts.count
+            every = "the only layout" if count == 1 else f"all {count} layouts"
+            raise NothingToPropose(f"{every} of the space {'was' if count == 1 else 'were'} tried")
         return self._next(known, open_layouts, free_nodes=free_nodes)
 
     def _next(self, known: Known, open_layouts: Integers, *, free_nodes: int) -> Proposal | None:

@@ -101,18 +101,31 @@ def next_knob_start(
         if planned is None:
             continue
         if (end := _reason_to_end(campaign, trials, own, now=now)) is not None:
-            return _ended_with(ended, f"are not decided: {end}")
+            return _ended_with(ended, f" not decided: {end}")
         strategy = with_settings(at_size(layout, planned.micro_batch_size), planned.settings)
         return NextTrials(strategies=(strategy,), purpose="knob")
-    if any(trial.purpose == "knob" for trial in trials):
+    names = list(knobs) if campaign.request.knobs == "all" else campaign.request.knobs
+    tried = {
+        name
+        for layout in layouts
+        for _, settings in knob_trials(trials, layout, knobs)
+        for name, _ in settings
+    }
+    idle = [name for name in names if name not in tried]
+    if not idle or (tried and campaign.request.knobs == "all"):
         return ended
-    why = "none changes anything on the best layout" if layouts else "no layout is confirmed"
-    return _ended_with(ended, f"were not tried: {why}")
+    why = (
+        "no effect on the best layout, or a conflict with it"
+        if layouts
+        else "no layout is confirmed"
+    )
+    listed = f" {', '.join(idle)}" if tried else ""
+    return _ended_with(ended, f"{listed} not tried: {why}")
 
 
 def _ended_with(ended: NextTrials, what: str) -> NextTrials:
-    before = (ended.phase_ends or "").partition("; knobs ")[0].rstrip(".")
-    return NextTrials(phase_ends=f"{before}; knobs {what}" if before else f"knobs {what}")
+    before = (ended.phase_ends or "").partition("; knobs")[0].rstrip(".")
+    return NextTrials(phase_ends=f"{before}; knobs{what}" if before else f"knobs{what}")
 
 
 def _reason_to_end(

@@ -115,8 +115,9 @@ def test_knobs_that_apply_are_tried_until_all_is_decided() -> None:
 
 
 def test_named_knobs_only_and_both_sizes_where_the_sign_depends() -> None:
-    trials, _ = carried_out(campaign(knobs=["dense"]), {})
+    trials, last = carried_out(campaign(knobs=["dense", "rank_order"]), {})
     assert {name for each in trials[3:] for name, _ in each.strategy.settings} == {"dense"}
+    assert "; knobs rank_order not tried: no effect on the best" in (last.phase_ends or "")
     sizes = {
         (t.strategy.micro_batch_size, t.strategy.gradient_accumulation_steps) for t in trials[3:]
     }
@@ -131,7 +132,7 @@ def test_a_condition_may_mention_a_knob_that_is_not_tried() -> None:
 def test_a_conflict_with_the_layout_is_not_tried() -> None:
     whole = replace(LAYOUT, zero_stage=3)
     ends = next_of(campaign(knobs=["dense"]), confirmed(whole)).phase_ends
-    why = "knobs were not tried: none changes anything on the best layout"
+    why = "knobs not tried: no effect on the best layout, or a conflict with it"
     assert ends == f"Budget spent: 1 trial; {why}"
 
 
@@ -150,7 +151,7 @@ def test_a_runner_up_level_with_the_best_is_tried_too() -> None:
 def test_without_knobs_or_a_layout_nothing_starts() -> None:
     assert next_of(campaign(knobs=[]), confirmed()) == ENDED
     ends = next_of(campaign(), []).phase_ends
-    assert ends == "Budget spent: 1 trial; knobs were not tried: no layout is confirmed"
+    assert ends == "Budget spent: 1 trial; knobs not tried: no layout is confirmed"
     again = next_of(campaign(), [], ended=NextTrials(phase_ends=ends)).phase_ends
     assert again == ends, "an extension tried none either"
 
@@ -158,7 +159,7 @@ def test_without_knobs_or_a_layout_nothing_starts() -> None:
 def test_node_hours_limit_the_starts() -> None:
     spent = campaign(budget={"max_node_hours": 0.5})
     ends = next_of(spent, confirmed()).phase_ends or ""
-    assert ends.startswith("Budget spent: 1 trial; knobs are not decided: ")
+    assert ends.startswith("Budget spent: 1 trial; knobs not decided: ")
 
 
 def test_starts_that_are_lost_end_the_phase() -> None:
