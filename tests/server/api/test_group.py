@@ -59,15 +59,14 @@ class Group:
 
 
 @pytest.fixture
-def sqlite_settings(sqlite_settings: Settings, migrated: Path) -> Settings:
-    """The database is there with every table."""
+def group_settings(sqlite_settings: Settings, migrated: Path) -> Settings:
     opened_store(sqlite_settings, migrated).close()
-    return sqlite_settings
+    return sqlite_settings.model_copy(update={"group": True})
 
 
 @pytest.fixture
-def group(sqlite_settings: Settings) -> Iterator[Group]:
-    made = Group(sqlite_settings.model_copy(update={"group": True}))
+def group(group_settings: Settings) -> Iterator[Group]:
+    made = Group(group_settings)
     with made.client:
         yield made
 
@@ -147,10 +146,8 @@ def test_nothing_of_a_private_campaign_is_shown_elsewhere(group: Group) -> None:
         assert group.ask("sam", "GET", path).status_code == 404
 
 
-def test_events_tell_each_of_what_they_see(sqlite_settings: Settings) -> None:
-    group = Group(
-        sqlite_settings.model_copy(update={"group": True}), pace=replace(QUICK, stream_life_s=0.2)
-    )
+def test_events_tell_each_of_what_they_see(group_settings: Settings) -> None:
+    group = Group(group_settings, pace=replace(QUICK, stream_life_s=0.2))
     with group.client:
         group.made("sue", private=True, name="secret")
         group.made("sue", name="open")
@@ -186,9 +183,9 @@ def test_a_user_who_is_revoked_is_shut_out_of_everything(group: Group) -> None:
 
 
 @pytest.mark.parametrize("idle", [False, True])
-def test_a_stream_ends_once_its_user_is_revoked(sqlite_settings: Settings, *, idle: bool) -> None:
+def test_a_stream_ends_once_its_user_is_revoked(group_settings: Settings, *, idle: bool) -> None:
     """Whether or not something happens, which is not told any more."""
-    group = Group(sqlite_settings.model_copy(update={"group": True}))
+    group = Group(group_settings)
     with group.client, ThreadPoolExecutor() as threads:
         group.made("sam", name="before")
         following = threads.submit(group.ask, "sue", "GET", "/events?after=0")
@@ -299,10 +296,10 @@ def test_the_log_names_the_user_of_each_change_and_refusal(group: Group) -> None
 
 
 def test_settings_name_ray_clusters_and_allow_adapter_files(
-    sqlite_settings: Settings,
+    group_settings: Settings,
 ) -> None:
     changes = {"ray_addresses": ("10.0.0.1:6379",), "allow_adapter_files": True}
-    group = Group(sqlite_settings.model_copy(update={"group": True} | changes))
+    group = Group(group_settings.model_copy(update=changes))
     with group.client:
         assert group.made("sue", **SENT)
         request = body(evaluator="ray", ray={"address": "169.254.169.254:80"})
@@ -355,12 +352,12 @@ def test_only_admins_send_adapter_files(group: Group) -> None:
 
 
 def test_only_a_proxy_names_users_and_it_adds_them_if_allowed(
-    sqlite_settings: Settings,
+    group_settings: Settings,
 ) -> None:
     header = "X-Forwarded-User"
     with pytest.raises(ValueError, match="group"):
         Settings(proxy_user_header=header)
-    settings = sqlite_settings.model_copy(update={"group": True, "proxy_user_header": header})
+    settings = group_settings.model_copy(update={"proxy_user_header": header})
 
     def whoami(app: FastAPI, name: str, peer: str = "127.0.0.1") -> Any:
         with TestClient(app, base_url=ADDRESS, client=(peer, 1)) as client:
