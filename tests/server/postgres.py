@@ -133,7 +133,7 @@ def emptied(url: str) -> str:
 
 
 def columns(url: str) -> str:
-    """All columns of all its tables, told in few letters."""
+    """All columns of all its tables, in few letters."""
     with psycopg.connect(_address(url)) as connection:
         row = connection.execute(COLUMNS).fetchone()
     assert row

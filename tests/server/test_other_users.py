@@ -54,11 +54,11 @@ for method, path in [
     ("GET", "/enter?key="), ("GET", "/healthz"),
 ]:
     for header in ("", "Bearer ", "Bearer guess", "Basic Og=="):
-        asked = urllib.request.Request(url + path, method=method)
+        request = urllib.request.Request(url + path, method=method)
         if header:
-            asked.add_header("Authorization", header)
+            request.add_header("Authorization", header)
         try:
-            status = urllib.request.urlopen(asked).status
+            status = urllib.request.urlopen(request).status
         except urllib.error.HTTPError as error:
             status = error.code
         got[f"{method} {path} {header}"] = status
@@ -207,8 +207,8 @@ def test_a_token_is_taken_from_another_user_of_the_machine(
     """As users of a group send theirs who share the machine, and cannot open the socket."""
     program = """
 import sys, urllib.request
-asked = urllib.request.Request(sys.argv[1], headers={"Authorization": sys.argv[2]})
-print(urllib.request.urlopen(asked).status)
+request = urllib.request.Request(sys.argv[1], headers={"Authorization": sys.argv[2]})
+print(urllib.request.urlopen(request).status)
 """
     url, token = f"{service.url}/api/v1/whoami", service.headers["Authorization"]
     assert as_stranger(program, url, token).strip() == "200"

@@ -1,4 +1,4 @@
-"""A wide run told from a narrow one."""
+"""A wide run predicted from a narrow one."""
 
 from __future__ import annotations
 

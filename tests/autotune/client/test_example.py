@@ -1,4 +1,4 @@
-"""The example notebook runs as it stands, and shows what it is kept with."""
+"""The example notebook runs as it stands, and shows the outputs that are stored in it."""
 
 from __future__ import annotations
 

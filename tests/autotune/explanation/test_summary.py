@@ -1,4 +1,4 @@
-"""What is told of a whole campaign, and which request has what lies beyond its space."""
+"""The explanation of a whole campaign, and which request has what lies beyond its space."""
 
 from __future__ import annotations
 

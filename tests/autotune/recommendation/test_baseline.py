@@ -1,4 +1,4 @@
-"""How a result is told against the layout that was measured first."""
+"""How a result compares with the layout that was measured first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.autotune.records import strategy
 
 
 def comparison_after(state: TrialState, **changes: object) -> str:
-    """What is said of a baseline that ended so, before anything has succeeded."""
+    """The sentence on a baseline that ended so, before anything has succeeded."""
     result, speedup = baseline_result(
         campaign(), [trial(1, A, purpose="baseline", state=state).model_copy(update=changes)]
     )

@@ -1,4 +1,4 @@
-"""What a reader of a recommendation is told, and when nothing needs to be."""
+"""Which caveats a recommendation has, and when it needs none."""
 
 from __future__ import annotations
 

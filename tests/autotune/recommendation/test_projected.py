@@ -1,4 +1,4 @@
-"""What was measured on few nodes is told apart from what was measured on all."""
+"""Figures measured on few nodes are not mixed with those measured on all."""
 
 from __future__ import annotations
 

@@ -37,8 +37,7 @@ def test_each_tries_every_layout_once_and_follows_only_its_seed(method: SearchMe
 
 
 def test_deephyper_learns_from_its_trials() -> None:
-    """After its initial points, a told winner changes what it asks for next, and so does the
-    surrogate."""
+    """After its initial points, a winner changes what it proposes, and so does the surrogate."""
     space = space_22b()
     lattice = layouts_of(space).lattice
     strategies = [lattice.strategy(row) for row in range(0, len(lattice), len(lattice) // 30)]

@@ -205,7 +205,7 @@ def recomputed_modules(row: PublishedRow) -> dict[str, float]:
 
 
 def data_parallel(row: PublishedRow) -> float:
-    """Replicas: as said, or what is left of the GPUs."""
+    """Replicas: as the row says, or what is left of the GPUs."""
     replicas, gpus = row.number("data_parallel"), row.number("num_gpus")
     context = row.number("context_parallel") or 1.0
     cut = row.figures["tensor_parallel"] * row.figures["pipeline_parallel"] * context

@@ -56,7 +56,7 @@ class Facts:
     def shape(self, row: PublishedRow) -> dict[str, float]:
         """All columns of the model of a row with layers, hidden size and a sequence length.
 
-        What is said nowhere is as usual: heads of 128, no grouping of queries, an MLP four times
+        What no row gives is as usual: heads of 128, no grouping of queries, an MLP four times
         as wide as the model, or 8/3 times and a multiple of 256 where it is gated (Llama). A gated
         model follows Llama in its output layer, too: it has a weight of its own. A vocabulary may
         be another model's of the same cluster, where one tokenizer serves all.

@@ -1,4 +1,4 @@
-"""How well what fits is told from what does not, and how far predicted peaks are off."""
+"""How well what fits is separated from what does not, and how far predicted peaks are off."""
 
 from __future__ import annotations
 

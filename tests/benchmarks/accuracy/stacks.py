@@ -206,7 +206,7 @@ def _on_one_node(row: PublishedRow) -> bool:
 
 
 def _accumulation(row: PublishedRow) -> float:
-    """Accumulation, or the batch that it is a part of where that alone is said."""
+    """Accumulation, or the batch that it is a part of where the row has only that."""
     steps, samples = (row.number(name) for name in ACCUMULATION)
     return steps or samples or 0.0
 

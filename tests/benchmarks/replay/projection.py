@@ -1,5 +1,5 @@
-"""Few replicas for many: the time of a wide run told from a narrow one that differs in replicas
-alone."""
+"""Few replicas for many: the time of a wide run predicted from a narrow one that differs in
+replicas only."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ WAYS: Mapping[str, str] = {
 "--updates" = "{iterations}"
 """,
 }
-"""How the trainer is told a strategy (`[set]`)."""
+"""How the trainer gets a strategy (`[set]`)."""
 ONE_START = """
 [one_start.set]
 "--accumulate" = "{first_gradient_accumulation_steps}"

@@ -64,7 +64,7 @@ def test_strategies_come_back(name: str, tmp_path: Path) -> None:
 
 
 def _strategy(arguments: dict[str, Any], *, num_nodes: int) -> Strategy:
-    """Return what the Trainer would train; DeepSpeed must have been told the same."""
+    """Return what the Trainer would train; DeepSpeed must have the same settings."""
     batch, accumulation = (
         arguments["per_device_train_batch_size"],
         arguments["gradient_accumulation_steps"],

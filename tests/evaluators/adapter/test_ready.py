@@ -1,4 +1,4 @@
-"""Each ready adapter against a sample of its trainer: what it is told, and what it prints.
+"""Each ready adapter against a sample of its trainer: what it is given, and what it prints.
 
 A sample is `ready/NAME.toml` beside this file. `source` says where its words and lines are from.
 

@@ -97,7 +97,7 @@ def test_megatron_is_started_as_every_rank(make_slurm: MakeCluster, tmp_path: Pa
 def test_a_trainer_of_an_adapter_is_started_as_every_rank(
     make_slurm: MakeCluster, tmp_path: Path
 ) -> None:
-    """By what the trials' own files told it."""
+    """By what the trials' own files hold."""
     cluster = make_slurm(nodes=2, gpus=2)
     folder, own = tmp_path / "my runs", tmp_path / "own files"
     for path in (folder, own):

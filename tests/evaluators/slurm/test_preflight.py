@@ -1,4 +1,4 @@
-"""What is said before anything is queued."""
+"""What is reported before anything is queued."""
 
 from __future__ import annotations
 

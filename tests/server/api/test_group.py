@@ -184,7 +184,7 @@ def test_a_user_who_is_revoked_is_shut_out_of_everything(group: Group) -> None:
 
 @pytest.mark.parametrize("idle", [False, True])
 def test_a_stream_ends_once_its_user_is_revoked(group_settings: Settings, *, idle: bool) -> None:
-    """Whether or not something happens, which is not told any more."""
+    """Whether or not something happens, which is no longer sent."""
     group = Group(group_settings)
     with group.client, ThreadPoolExecutor() as threads:
         group.made("sam", name="before")

@@ -22,7 +22,7 @@ def figures(client: TestClient) -> Figures:
     assert page.headers["Content-Type"].startswith("text/plain; version=")
     found = [sample for metric in families(page.text) for sample in metric.samples]
     values = {(each.name, frozenset(each.labels.items())): each.value for each in found}
-    assert len(values) == len(found), "a sample is told once"
+    assert len(values) == len(found), "each sample appears once"
     return values
 
 

@@ -31,7 +31,7 @@ inter_node_gb_per_s = 12.5
 
 
 def sentences(ran: Ran) -> list[str]:
-    """What was said on stderr; nothing may stand on stdout, nor a traceback anywhere."""
+    """The lines on stderr; nothing may stand on stdout, nor a traceback anywhere."""
     assert ran.code != 0
     assert ran.out == ""
     assert "Traceback" not in ran.err

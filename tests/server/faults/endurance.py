@@ -57,7 +57,7 @@ class Endurance:
 
     Args:
         real: so many campaigns of trials that are processes are asked for at most.
-        tell: is told a line of progress now and then.
+        tell: gets a line of progress now and then.
     """
 
     def __init__(

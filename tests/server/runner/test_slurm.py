@@ -276,7 +276,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ('python = "/usr/bin/python3"', {}, "slurm.profile", "torch"),
     ('[slurm]\ngpu_request = "none"\nconstraint = "absent"', {}, "slurm.profile", "feature"),
 ]
-"""What a profile says, what is asked for, the field that is refused, and what is told."""
+"""A profile, changes to the question, the field that is refused, and a part of the error."""
 
 
 def test_a_campaign_no_trial_can_run_is_refused_before_queueing(
@@ -293,7 +293,7 @@ def test_a_campaign_no_trial_can_run_is_refused_before_queueing(
     trainable = QUESTION["space"] | {"sequence_parallel": [True, False]}
     answer = service.client.post("/api/v1/campaigns", json=QUESTION | {"space": trainable})
     errors = [(error["field"], error["reason"]) for error in answer.json()["errors"]]
-    assert [field for field, _ in errors].count("slurm.profile") == 2, "all is said at once"
+    assert [field for field, _ in errors].count("slurm.profile") == 2, "all at once"
     assert any("/no/python" in reason for _, reason in errors)
     assert any("'gone'" in reason for _, reason in errors)
     assert service.client.get("/api/v1/campaigns").json()["items"] == []

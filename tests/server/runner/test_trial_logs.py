@@ -1,4 +1,4 @@
-"""What is kept of the logs of ended trials."""
+"""What remains of the logs of ended trials."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_sweep_is_narrowed_as_a_space_is(alone: Autotune) -> None:
 
 
 def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What differs has a column, what does not is said once, and no row is broken; commands are
+    """What differs has a column, what does not is shown once, and no row is broken; commands are
     whole lines, to be copied."""
     monkeypatch.setenv("COLUMNS", "100")
     ran = alone(*SWEEP, "--top", "5")
@@ -271,7 +271,7 @@ def test_the_commands_of_a_sweep_give_its_rows_again(
 
 
 def test_a_strategy_by_its_nodes_and_its_batch(alone: Autotune) -> None:
-    """As a sweep is asked: GAS follows from the batch."""
+    """As in a sweep: GAS follows from the batch."""
     layout = ("--tp", "4", "--pp", "4", "--mbs", "1")
     command = ("predict", "--model", "gpt-22b", "--machine", "frontier", *layout)
     both = ("--nodes", "4", "--global-batch", "64")
