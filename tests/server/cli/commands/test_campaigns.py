@@ -130,7 +130,8 @@ def test_show_says_what_a_campaign_started_from(autotune: Autotune, finished: st
     output = autotune("show", str(campaign["id"])).out
     assert "started from" in output
     assert "trials of campaign" in output
-    assert "the prediction error " in output
+    helped = "they reduced the prediction error from " in output
+    assert helped or "they did not help" in output  # by the other campaigns on this service
     fresh = autotune(*question, "--fresh", "--json").json()
     assert fresh["request"]["fresh"] is True
 
