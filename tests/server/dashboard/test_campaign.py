@@ -120,7 +120,7 @@ def test_tabs_are_reached_by_keys_links_and_the_way_back(
     for name in ("Space", "Answer", "Why", "Trials", "Launch"):
         page.get_by_role("tab", name=name).click()
         expect(page.get_by_role("tabpanel", name=name)).to_be_visible()
-        expect(page.locator(".panel:visible .plot:empty")).to_have_count(0)
+        expect(page.locator(".panel:visible .figure:not([hidden]) .plot:empty")).to_have_count(0)
         height = page.evaluate("document.documentElement.scrollHeight")
         assert height < MOST_HEIGHT_PX, name
 
