@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from pydantic import ConfigDict
 
 from search_spaces.dimensions import Scalar
+from search_spaces.fields import Description
 
 Numerics: TypeAlias = Literal["identical", "reordered", "numerics"]
 """What a knob changes in the losses: not a bit; the order of additions; what is computed."""
@@ -30,8 +31,8 @@ class KnobConflict:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    when: str
-    because: str
+    when: Description
+    because: Description
     source: str = ""
 
     @property
@@ -84,14 +85,14 @@ class Knob:
 
     __pydantic_config__ = _NO_OTHER_KEYS
 
-    meaning: str
+    meaning: Description
     numerics: Numerics
     values: tuple[Scalar, ...] = ()
-    when: str = ""
+    when: Description = ""
     conflicts: tuple[KnobConflict, ...] = ()
     needs: tuple[str, ...] = ()
     memory: KnobMemory = "unknown"
     reopens: bool = False
     changed_default: bool = False
     published: tuple[KnobEffect, ...] = ()
-    set: Mapping[str, Scalar] = field(default_factory=dict)
+    set: Mapping[str, bool | int | float | Description] = field(default_factory=dict)

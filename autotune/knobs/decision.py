@@ -195,8 +195,14 @@ class _Side:
             decision=self.decision(option),
             effect=self.effects.get(option.settings),
             at_other_size=next((other.effects.get(option.settings) for other in others), None),
-            why=self.why_no_more(option) or "Not measured enough.",
+            why=self.why_no_more(option) or self._so_far(option),
         )
+
+    def _so_far(self, option: KnobOption) -> str:
+        if self.decision(option) != "rejected":
+            return "Not measured enough."
+        likely = probability(self.effects[option.settings].faster)
+        return f"Faster with a probability of only {likely} so far."
 
     def singles(self) -> list[PlannedStart]:
         """Return starts of the baseline and of one option each."""

@@ -119,13 +119,13 @@ def knob_findings(
     *,
     training_node_hours: float | None,
 ) -> KnobFindings | None:
-    """Return what the starts of knobs on a layout show; None without one."""
+    """Return what the starts of knobs on a layout show; None before a knob was tried."""
     own = knob_trials(trials, layout, knobs)
     starts = starts_of(own, timed_steps=1)
-    if not starts:
+    tried = dict.fromkeys(row.settings[0] for row in starts if len(row.settings) == 1)
+    if not tried:
         return None
     sizes = dict.fromkeys((layout.micro_batch_size, *(row.micro_batch_size for row in starts)))
-    tried = dict.fromkeys(row.settings[0] for row in starts if len(row.settings) == 1)
     question = KnobQuestion(
         options=tuple(option_of(name, value, knobs[name]) for name, value in tried),
         micro_batch_sizes=tuple(sizes),

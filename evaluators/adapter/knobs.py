@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from evaluators.adapter.own_dimensions import AdapterFaults, own_dimension
 from evaluators.adapter.places import Place
 from evaluators.adapter.template import Template, template
 from search_spaces.choices import values_of
-from search_spaces.dimensions import DIMENSIONS
+from search_spaces.dimensions import BY_NAME, DIMENSIONS
 from search_spaces.errors import InvalidInput
 from search_spaces.knob import Knob
 from search_spaces.machine import Machine
@@ -112,12 +113,18 @@ def check_knob(
         except InvalidInput as fault:
             faults.add(f"{key}.set.{place}", setting, fault.reason, valid=fault.valid)
     if len(faults.problems) == before:
+        _check_settings(name, knob, faults)
         _check_published(key, knob, faults)
 
 
 def _check_values(name: str, knob: Knob, faults: AdapterFaults) -> None:
     if name not in DIMENSIONS:
         own_dimension(name, {"values": list(knob.values)}, faults, section="knob")
+        return
+    if BY_NAME[name].part not in ("switch", "numbers"):
+        reason = "other values are another layout or batch, which is searched"
+        valid = "a switch of all trainers, precision, or a new name"
+        faults.add(f"knob.{name}.values", list(knob.values), reason, valid=valid)
         return
     for value in knob.values:
         try:
@@ -133,6 +140,16 @@ def _texts(knob: Knob) -> Iterator[tuple[str, str, Callable[[str], Expression | 
         yield f"conflicts[{number}].when", conflict.when, parse
     for place, setting in knob.set.items():
         yield f"set.{place}", str(setting), template
+
+
+def _check_settings(name: str, knob: Knob, faults: AdapterFaults) -> None:
+    own = {p: template(text) for p, text in knob.set.items() if isinstance(text, str)}
+    for place, value in product((p for p in own if own[p].names <= {name}), knob.values):
+        try:
+            own[place].value({name: value})
+        except ExpressionFault as fault:
+            reason = f"{fault}, where {name} is {value}"
+            faults.add(f"knob.{name}.set.{place}", knob.set[place], reason)
 
 
 def _check_published(key: str, knob: Knob, faults: AdapterFaults) -> None:

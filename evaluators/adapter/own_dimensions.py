@@ -14,7 +14,7 @@ from evaluators.adapter.names import AT_START, IDENTIFIER, OF_ONE_START
 from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, closest, suggestion
 from search_spaces.program import OwnDimension
-from search_spaces.strategy import are_numbers
+from search_spaces.strategy import MOST_SET, are_numbers
 
 MEMORY = ("peak_memory_gib", "peak_allocated_gib")
 FIGURES = ("step", "iteration_time_s", "loss", *MEMORY, "parameters")
@@ -91,8 +91,11 @@ def _fault(values: Any) -> str:
         return "not all of one kind"
     if any(isinstance(value, float) and not isfinite(value) for value in values):
         return "not finite"
-    if any(isinstance(value, str) and not 0 < len(value) <= LONGEST_TEXT for value in values):
-        return f"a text has 1 to {LONGEST_TEXT} characters"
+    if any(isinstance(value, int | float) and abs(value) > MOST_SET for value in values):
+        return f"a number has a magnitude of at most {MOST_SET:.0e}"
+    texts = [value for value in values if isinstance(value, str)]
+    if any(not 0 < len(text) <= LONGEST_TEXT or not text.isprintable() for text in texts):
+        return f"a text has 1 to {LONGEST_TEXT} characters, without line breaks and the like"
     written = {str(value).strip().lower() for value in values}
     return "" if len(written) == len(values) == len(set(values)) else "two of them are alike"
 

@@ -13,7 +13,7 @@ from autotune.schemas.choices import EvaluatorName
 from evaluators.adapter.adapter import TrainingVariable
 from evaluators.adapter.rendering import StartPlan, other_model
 from evaluators.cluster.catalog import profile_for_machine
-from evaluators.cluster.knobs import profile_of_run
+from evaluators.cluster.knobs import profile_of_run, strategy_of_trainer
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.shell import (
     container_words,
@@ -155,7 +155,7 @@ def plan_of(launch: Launch, purpose: Purpose) -> StartPlan:
     return StartPlan(
         transformer=launch.transformer,
         machine=launch.machine,
-        strategy=launch.strategy,
+        strategy=strategy_of_trainer(launch.place, launch.strategy),
         iterations=BENCHMARK_ITERATIONS,
         python=PYTHON,
         out=OUT,

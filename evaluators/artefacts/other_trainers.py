@@ -12,7 +12,7 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import adapter_file, load_adapter
 from evaluators.adapter.rendering import refuse
 from evaluators.artefacts.job import Launch
-from evaluators.cluster.knobs import knobs_of_profile
+from evaluators.cluster.knobs import knobs_of_profile, strategy_of_trainer
 from evaluators.program.interpreter import ANY
 from search_spaces.errors import InvalidInput
 from search_spaces.machine import Machine
@@ -77,11 +77,21 @@ def launch_with(launch: Launch, trainer: TrainerName) -> Launch:
     # `~` is the home of the user who runs the script.
     folder = _default_folder(trainer).replace("~", "$HOME", 1)
     adapter = replace(ready, name=trainer, folder=folder)
-    refuse(adapter, transformer, launch.machine, launch.strategy)
     place = replace(profile, adapter=adapter, python=profile.python or ANY)
     set_here = {*adapter.own_names, *knobs_of_profile(profile)}
     knobs = {name: gain for name, gain in launch.knobs.items() if name in set_here}
-    return replace(launch, profile=place, evaluator="slurm", checkout=other.folder, knobs=knobs)
+    others = launch.knobs.keys() - set_here
+    settings = tuple(each for each in launch.strategy.settings if each[0] not in others)
+    strategy = replace(launch.strategy, settings=settings)
+    refuse(adapter, transformer, launch.machine, strategy_of_trainer(place, strategy))
+    return replace(
+        launch,
+        profile=place,
+        strategy=strategy,
+        evaluator="slurm",
+        checkout=other.folder,
+        knobs=knobs,
+    )
 
 
 def _default_folder(trainer: TrainerName) -> str:

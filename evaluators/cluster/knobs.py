@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from evaluators.adapter.expression import ExpressionFault, Value
 from evaluators.adapter.knobs import check_knob, knob_catalog, knob_names, read_knobs
 from evaluators.adapter.own_dimensions import AdapterFaults
 from evaluators.adapter.places import Place
 from evaluators.adapter.template import template, written
 from evaluators.cluster.profile import ClusterProfile
-from evaluators.cluster.values import SRUN_RESERVED, option_fault
-from search_spaces.dimensions import DIMENSIONS
+from evaluators.cluster.values import READ_ONLY_IN_BASH, SRUN_RESERVED, option_fault
+from search_spaces.dimensions import DIMENSIONS, Scalar
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.knob import Knob
 from search_spaces.machine import Machine
@@ -46,7 +47,9 @@ def faults_of_knobs(profile: ClusterProfile, *, source: str) -> list[InvalidInpu
 
 def _places_faults(knob: Knob) -> Iterator[tuple[str, str]]:
     for place in knob.set:
-        fault = None if place.startswith("$") else option_fault(place, SRUN_RESERVED)
+        fault = option_fault(place, SRUN_RESERVED) if not place.startswith("$") else None
+        if place[1:] in READ_ONLY_IN_BASH:
+            fault = "bash itself sets this variable"
         if fault:
             yield place, fault
 
@@ -63,7 +66,11 @@ class LayoutRun(Protocol):
 
 
 def profile_of_run(profile: ClusterProfile, run: LayoutRun) -> ClusterProfile:
-    """Return the profile with the variables and options of srun that a strategy's knobs set."""
+    """Return the profile with the variables and options of srun that a strategy's knobs set.
+
+    Raises:
+        InvalidInput: an expression of a knob has no value for the strategy.
+    """
     knobs = knobs_of_profile(profile)
     chosen = [knobs[name] for name, _ in run.strategy.settings if name in knobs]
     if not chosen:
@@ -72,7 +79,7 @@ def profile_of_run(profile: ClusterProfile, run: LayoutRun) -> ClusterProfile:
     variables, words = dict(profile.environment.variables), list(profile.tasks.srun)
     for text, setting in (each for knob in chosen for each in knob.set.items()):
         place = Place.read(text)
-        value = template(setting).value(names) if isinstance(setting, str) else setting
+        value = _value_at(text, setting, names)
         if value is None or value is False:
             continue
         if place.kind == "variable":
@@ -85,6 +92,21 @@ def profile_of_run(profile: ClusterProfile, run: LayoutRun) -> ClusterProfile:
         environment=replace(profile.environment, variables=variables),
         tasks=replace(profile.tasks, srun=tuple(words)),
     )
+
+
+def _value_at(place: str, setting: Scalar, names: Mapping[str, Value]) -> Value:
+    try:
+        return template(setting).value(names) if isinstance(setting, str) else setting
+    except ExpressionFault as fault:
+        raise InvalidInput(f"set.{place}", setting, f"of a knob: {fault}") from fault
+
+
+def strategy_of_trainer(profile: ClusterProfile, strategy: Strategy) -> Strategy:
+    """Return what the adapter's trainer has of a strategy: all but the cluster's knobs."""
+    trainer = profile.adapter.own_names if profile.adapter else ()
+    of_cluster = knobs_of_profile(profile).keys() - set(trainer)
+    settings = tuple(each for each in strategy.settings if each[0] not in of_cluster)
+    return replace(strategy, settings=settings)
 
 
 def read_knob_file(text: str) -> dict[str, Knob]:

@@ -21,6 +21,7 @@ from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.figures import ReportedIteration, StartFigures, StartPart
 from evaluators.adapter.log import AdapterLog, file_patterns
 from evaluators.adapter.rendering import StartPlan, in_one_start, names_of, refuse, start_of
+from evaluators.cluster.knobs import strategy_of_trainer
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program import task
 from evaluators.program.interpreter import named_python, python
@@ -267,6 +268,8 @@ class AdapterProgram:
         return log
 
     def starts(self, request: TrialRequest) -> PlannedStarts:
+        strategy = strategy_of_trainer(self._profile, request.strategy)
+        request = replace(request, strategy=strategy)
         return PlannedStarts(adapter=self._adapter, request=request)
 
     def _plan(self, starts: PlannedStarts, folder: Path, number: int) -> Mapping[str, Any]:

@@ -8,15 +8,18 @@ from dataclasses import replace
 from autotune.knobs.phase import option_of, with_settings
 from autotune.knobs.question import KnobOption
 from autotune.schemas.choices import EvaluatorName
-from evaluators.adapter.expression import Value, parse
+from evaluators.adapter.expression import ExpressionFault, Value, parse
 from evaluators.adapter.knobs import knob_names, knobs_of_bundled, own_dimensions
+from evaluators.adapter.names import EVERYWHERE
 from evaluators.adapter.rendering import capabilities_of_adapter
+from evaluators.adapter.template import template
 from evaluators.cluster.knobs import knobs_of_profile
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.program.adapter_program import AdapterProgram
 from evaluators.program.program import Program
 from evaluators.program.trainer import TrainerProgram
 from evaluators.trainer.support import CAPABILITIES
+from search_spaces.errors import InvalidInput, closest, suggestion
 from search_spaces.knob import Knob
 from search_spaces.machine import Machine
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
@@ -67,6 +70,19 @@ def knobs_of_program(profile: ClusterProfile | None) -> dict[str, Knob]:
     return {name: knob for name, knob in of_cluster if not knob.set.keys() & taken} | dict(trainer)
 
 
+def unknown_names(profile: ClusterProfile) -> Iterator[InvalidInput]:
+    """Yield the settings of the cluster's knobs that mention what has no value in a trial."""
+    trainer = profile.adapter.own_names if profile.adapter else ()
+    known = {*EVERYWHERE, *knobs_of_program(profile), *trainer}
+    for name, knob in knobs_of_profile(profile).items():
+        for place, setting in knob.set.items():
+            for strange in sorted(template(str(setting)).names - known):
+                hint = suggestion(closest(strange, sorted(known), count=1))
+                reason = f"unknown name {strange}{hint}"
+                valid = "names of the strategy, the model and the machine, and knobs"
+                yield InvalidInput(f"knob.{name}.set.{place}", setting, reason, valid=valid)
+
+
 def knob_options(
     layout: Strategy,
     knobs: Mapping[str, Knob],
@@ -88,13 +104,23 @@ def knob_options(
                 continue
             strategy = with_settings(layout, ((name, value),))
             own = knob_names(knobs, transformer, machine, strategy)
-            if any(_holds(c.when, own) for each in knobs.values() for c in each.conflicts):
+            conflicts = (c.when for each in knobs.values() for c in each.conflicts)
+            if any(_holds(when, own, unclear=True) for when in conflicts):
                 continue
             if not is_refused(strategy, transformer, machine, program=program):
                 yield option_of(name, value, knob)
 
 
-def _holds(condition: str, names: Mapping[str, Value]) -> bool:
-    """Return whether a condition is true; one with names that this trainer lacks is not."""
+def _holds(condition: str, names: Mapping[str, Value], *, unclear: bool = False) -> bool:
+    """Return whether a condition is true; one with names that this trainer lacks is not.
+
+    Args:
+        unclear: the answer for a condition that has no value, as it divides by zero.
+    """
     expression = parse(condition)
-    return expression.names <= names.keys() and bool(expression.value(names))
+    if not expression.names <= names.keys():
+        return False
+    try:
+        return bool(expression.value(names))
+    except ExpressionFault:
+        return unclear

@@ -30,8 +30,8 @@ from autotune.schemas.trials import CONCLUSIVE, Trial
 from autotune.search import Proposer, search_trials
 from autotune.search.trial import ATTEMPTS
 from evaluators.cluster import ClusterProfile, profile_from_dict
-from evaluators.program.support import knob_options, knobs_of_program
-from search_spaces.errors import InvalidInput
+from evaluators.program.support import knob_options, knobs_of_program, unknown_names
+from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.knob import Knob
 from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
@@ -60,7 +60,8 @@ def knobs_of_campaign(
 
 
 def check_knobs(knobs: Knobs, request: CampaignCreate, profile: ClusterProfile | None) -> None:
-    """Raise InvalidInput for knobs that the trainer and the cluster do not have."""
+    """Raise InvalidInput for knobs that the trainer and the cluster do not have, and InvalidInputs
+    for settings with unknown names."""
     if knobs and request.evaluator == "simulated":
         valid = "the local, slurm or ray evaluator"
         raise InvalidInput("knobs", knobs, "the simulator has no knobs", valid=valid)
@@ -69,6 +70,8 @@ def check_knobs(knobs: Knobs, request: CampaignCreate, profile: ClusterProfile |
         if name not in known:
             reason = "neither the trainer nor the cluster has this knob"
             raise InvalidInput("knobs", name, reason, valid=", ".join(["all", *known]))
+    if knobs and profile and (faults := list(unknown_names(profile))):
+        raise InvalidInputs(faults)
 
 
 def next_knob_start(

@@ -89,6 +89,15 @@ def test_knobs_that_help_are_adopted_and_others_rejected() -> None:
     assert 0.002 < found.noise_floor < 0.015
 
 
+def test_what_is_rejected_so_far_has_its_reason() -> None:
+    lasting = replace(QUESTION, training_node_hours=1e9)
+    machine, rows = Machine({"d": -0.05}), list[KnobStart]()
+    for start in next_starts([], lasting):
+        rows.append(machine.started(start, len(rows)))
+    for verdict in report(rows, lasting).verdicts:
+        assert (verdict.decision == "rejected") == ("Not measured" not in verdict.why), verdict
+
+
 def test_survivors_are_confirmed_together_in_turns() -> None:
     rows = campaign(Machine({"a": 0.03, "b": 0.05}))
     found = report(rows, QUESTION)

@@ -178,3 +178,8 @@ def test_noise_is_known_from_equal_starts_only() -> None:
     assert wide is not None
     assert narrow is not None
     assert narrow < 0.01 < wide < 0.1
+
+
+def test_before_a_knob_is_tried_nothing_is_found() -> None:
+    rows = [start(1, BASELINE, 1.0), start(2, BASELINE, 1.0)]
+    assert knob_findings(LAYOUT, rows, KNOBS, training_node_hours=None) is None

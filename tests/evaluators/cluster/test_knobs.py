@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.adapter.catalog import load_adapter
+from evaluators.artefacts import artefacts, trainer_artefacts
 from evaluators.artefacts.job import Launch
 from evaluators.cluster import load_profile, profile_names, read_profile
 from evaluators.cluster.catalog import profile_as_dict, profile_from_dict
 from evaluators.cluster.knobs import knobs_of_profile, profile_of_run, read_knob_file
+from evaluators.cluster.profile import ClusterProfile
+from evaluators.program.support import program_of
 from search_spaces.catalog import load_machine, load_model
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.strategy import Strategy
 from tests.autotune.records import strategy
+from tests.evaluators.local.trials import request
 
 MODEL, FRONTIER = load_model("gpt-22b"), load_machine("frontier")
 STRATEGY = strategy(tp=8, pp=1, gas=4)
@@ -106,3 +111,76 @@ def test_an_invalid_file_of_knobs_is_refused(text: str, field: str) -> None:
         read_knob_file(text)
     problems = getattr(refused.value, "problems", [refused.value])
     assert problems[0].field.startswith(field)
+
+
+def knob(values: str, *more: str, name: str = "tuner") -> str:
+    return "\n".join(
+        [f"[knob.{name}]", 'meaning = "m"', 'numerics = "identical"', f"values = {values}", *more]
+    )
+
+
+SET = 'set = { "$TUNER" = "{tuner}" }'
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "reason"),
+    [
+        (knob("[1, 2]", name="micro_batch_size"), "values", "another layout or batch"),
+        (knob("[1, 2]", name="tensor_parallel"), "values", "another layout or batch"),
+        (knob('["a", "b\\u0000"]', SET), "values", "without line breaks"),
+        (knob('["a", "b\\nc"]', SET), "values", "without line breaks"),
+        (knob("[1, 9000000000000000001]", SET), "values", "at most 1e+18"),
+        (knob("[1, 2]", 'set = { "$A" = "b\\u0000" }'), "set.$A.", "NUL"),
+        (knob("[1, 2]", 'set = { "$A" = "{1 / (tuner - 2)}" }'), "set.$A", "where tuner is 2"),
+        (knob("[1, 2]", 'set = { "$UID" = "{tuner}" }'), "set.$UID", "bash itself"),
+    ],
+)
+def test_a_value_that_no_trial_can_have_is_refused(text: str, field: str, reason: str) -> None:
+    with pytest.raises(InvalidInputs) as refused:
+        read_knob_file(text)
+    found = {
+        each.field.partition(".")[2].partition(".")[2]: each for each in refused.value.problems
+    }
+    assert any(name.startswith(field) and reason in str(found[name]) for name in found), found
+
+
+def test_a_setting_without_a_value_is_refused() -> None:
+    setting = 'set = { "$A" = "{tuner / (micro_batch_size - 2)}" }'
+    profile = ClusterProfile(name="c", knob=read_knob_file(knob("[1, 2]", setting)))
+    layout = replace(STRATEGY, micro_batch_size=2, settings=(("tuner", 2),))
+    with pytest.raises(InvalidInput, match="divides by zero") as refused:
+        profile_of_run(profile, run(layout))
+    assert refused.value.field == "set.$A"
+
+
+def test_knobs_of_a_cluster_go_with_an_adapter(tmp_path: Path) -> None:
+    knobs = read_knob_file(knob('["a", "$(b) c"]', SET))
+    profile = ClusterProfile(name="c", adapter=load_adapter("megatron-lm"), knob=knobs)
+    layout = replace(
+        STRATEGY,
+        activation_checkpointing="none",
+        settings=(("cuda_graphs", "attn"), ("tuner", "$(b) c")),
+    )
+    attempt = replace(request(tmp_path, layout, ranks=8), transformer=MODEL, machine=FRONTIER)
+    [plan] = (
+        text
+        for name, text in program_of(profile).files(attempt, tmp_path / "t" / "attempt-1").items()
+        if name == "start-1.json"
+    )
+    assert "--cuda-graph" in plan
+    assert profile_of_run(profile, attempt).environment.variables["TUNER"] == "$(b) c"
+    files = artefacts(replace(run(layout), profile=profile, knobs={"tuner": "$(b) c, 3 % faster"}))
+    scripts = [text for name, text in files.items() if name.endswith(".sbatch")]
+    assert scripts
+    assert all("export TUNER='$(b) c'" in text for text in scripts)
+
+
+def test_files_of_another_trainer_leave_its_own_knobs_out() -> None:
+    knobs = read_knob_file(knob('["a", "b"]', SET))
+    layout = replace(STRATEGY, settings=(("allgather_bucket", 50000000), ("tuner", "b")))
+    gains = {"allgather_bucket": "50000000, 2 % faster", "tuner": "b, 3 % faster"}
+    launch = replace(run(layout), profile=ClusterProfile(name="c", knob=knobs), knobs=gains)
+    for name, text in trainer_artefacts(launch, "megatron-lm").items():
+        assert "allgather_bucket" not in text, name
+        if name.endswith(".sbatch"):
+            assert "export TUNER=b" in text

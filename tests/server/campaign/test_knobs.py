@@ -16,7 +16,7 @@ from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief
 from evaluators.cluster import ClusterProfile, profile_as_dict
 from evaluators.cluster.knobs import read_knob_file
-from search_spaces.errors import InvalidInput
+from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.strategy import Strategy
 from server.campaign.knobs import check_knobs, knobs_of_campaign, next_knob_start
 from server.campaign.scheduling import NextTrials
@@ -60,6 +60,7 @@ conflicts = [{ when = "dense and zero_stage == 3", because = "it needs whole wei
 """
 LAYOUT = strategy(tp=1, pp=1, mbs=2, gas=4, zero_stage=2, nodes=1, activation_checkpointing="none")
 PROFILE = ClusterProfile(name="local", knob=read_knob_file(OWN))
+IDLE = "knobs not tried: no effect on the best layout, or a conflict with it"
 
 
 def campaign(**changes: Any) -> Campaign:
@@ -69,8 +70,10 @@ def campaign(**changes: Any) -> Campaign:
     return records.campaign(request=wanted, simulated=False)
 
 
-def next_of(subject: Campaign, trials: list[Trial], *, ended: NextTrials = ENDED) -> NextTrials:
-    profile = profile_as_dict(PROFILE)
+def next_of(
+    subject: Campaign, trials: list[Trial], *, ended: NextTrials = ENDED, knob_file: str = OWN
+) -> NextTrials:
+    profile = profile_as_dict(replace(PROFILE, knob=read_knob_file(knob_file)))
     space = space_of_campaign(subject.request, subject.model, subject.machine, profile=profile)
     belief, cost = CampaignBelief.over(space), trial_cost(subject, trials)
     return next_knob_start(
@@ -132,8 +135,18 @@ def test_a_condition_may_mention_a_knob_that_is_not_tried() -> None:
 def test_a_conflict_with_the_layout_is_not_tried() -> None:
     whole = replace(LAYOUT, zero_stage=3)
     ends = next_of(campaign(knobs=["dense"]), confirmed(whole)).phase_ends
-    why = "knobs not tried: no effect on the best layout, or a conflict with it"
-    assert ends == f"Budget spent: 1 trial; {why}"
+    assert ends == f"Budget spent: 1 trial; {IDLE}"
+
+
+def test_a_condition_without_a_value_starts_nothing() -> None:
+    unclear = OWN.replace('when = "stream == 1"', 'when = "1 / (micro_batch_size - 2) > 0"')
+    assert unclear != OWN
+    ends = next_of(campaign(knobs=["pipe"]), confirmed(), knob_file=unclear).phase_ends
+    assert ends == f"Budget spent: 1 trial; {IDLE}"
+    unclear = OWN.replace("dense and zero_stage == 3", "1 / (zero_stage - 2) > 0")
+    assert unclear != OWN
+    ends = next_of(campaign(knobs=["dense"]), confirmed(), knob_file=unclear).phase_ends
+    assert ends == f"Budget spent: 1 trial; {IDLE}"
 
 
 def test_a_runner_up_level_with_the_best_is_tried_too() -> None:
@@ -182,3 +195,14 @@ def test_knobs_that_do_not_exist_are_refused(knobs: Any, evaluator: str, reason:
     with pytest.raises(InvalidInput, match=reason) as refused:
         check_knobs(knobs, wanted, PROFILE)
     assert refused.value.field == "knobs"
+
+
+def test_a_setting_with_an_unknown_name_is_refused() -> None:
+    profile = replace(PROFILE, knob=read_knob_file(OWN.replace("{pipe}", "{pip + python}")))
+    with pytest.raises(InvalidInputs) as refused:
+        check_knobs(["dense"], campaign().request, profile)
+    problems = [(each.field, each.reason) for each in refused.value.problems]
+    assert problems == [
+        ("knob.pipe.set.$PIPE", "unknown name pip; did you mean pipe?"),
+        ("knob.pipe.set.$PIPE", "unknown name python"),
+    ]
