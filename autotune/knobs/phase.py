@@ -233,9 +233,10 @@ def _seen_in(
     with_knob, baseline = peaks.get(verdict.option.settings), peaks.get(BASELINE)
     if not with_knob or not baseline:
         return None
-    apart = min(with_knob) > max(baseline) * (1.0 + VISIBLE)
-    below = max(with_knob) < min(baseline) * (1.0 - VISIBLE)
-    return "memory" if apart or below else None
+    lowest, highest = min(baseline), max(baseline)
+    visible = VISIBLE * highest + 2.0 * (highest - lowest)  # processes on CPUs vary
+    apart = max(min(with_knob) - highest, lowest - max(with_knob))
+    return "memory" if apart > visible else None
 
 
 def repeated_noise(trials: Sequence[Trial]) -> float | None:

@@ -164,6 +164,9 @@ def test_memory_or_the_log_shows_that_a_knob_was_on() -> None:
     fuller = start(5, (("bucket", 4),), 1.0, peak=12.0)
     seen = {each.value: each.seen_in for each in found_in(*trials, quiet, fuller).results}
     assert seen == {2: None, 4: "memory"}
+    noisy = [start(7, BASELINE, 1.0, peak=11.0), start(8, BASELINE, 1.0, peak=9.8)]
+    seen = {each.value: each.seen_in for each in found_in(*trials, *noisy, quiet, fuller).results}
+    assert seen == {2: None, 4: None}
     echoed = start(6, (("bucket", 2),), 1.0, peak=10.05, confirmed=["bucket"])
     seen = {each.value: each.seen_in for each in found_in(*trials, echoed, fuller).results}
     assert seen == {2: "log", 4: "memory"}
