@@ -60,10 +60,11 @@ def settings(value: Any) -> Any:
 
 
 def knobs(value: Any) -> Any:
-    """Return the names in a text, `overlap,reduce_bucket`; `all` is left as it is."""
-    if not isinstance(value, str) or value == "all":
-        return value
-    return [name.strip() for name in value.split(",")] if value.strip() else []
+    """Return the names in a text, `overlap,reduce_bucket`, or `all` if it is one of them."""
+    names = value
+    if isinstance(value, str):
+        names = [name.strip() for name in value.split(",")] if value.strip() else []
+    return "all" if isinstance(names, list) and "all" in names else names
 
 
 def _setting(text: str) -> bool | int | float | str:

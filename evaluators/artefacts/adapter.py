@@ -240,8 +240,8 @@ def _remark(adapter: Adapter, place: str) -> str:
 def _command(start: TrainerStart, adapter: Adapter, words: _Words) -> str:
     """Return bash that starts the trainer, with each option on a line of its own."""
     begins = [place for place, word in enumerate(start.words) if _OPTION.match(word)]
-    ends = [*begins[1:], len(start.words)]
-    options = [start.words[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    bounds = pairwise([*begins, len(start.words)])
+    options = [start.words[begin:end] for begin, end in bounds]
     lines = [f"    {_option(option, adapter, words)}" for option in options]
     program = " ".join(map(words.of, start.words[: _first_option(start.words)]))
     given = '${arguments[@]+"${arguments[@]}"} ${extra[@]+"${extra[@]}"}'

@@ -23,7 +23,7 @@ from search_spaces.machine import Machine
 from search_spaces.space import SearchSpace
 from search_spaces.transformer import Transformer
 from server.cache import MEGABYTES, Cache
-from server.campaign.knobs import with_knob_starts
+from server.campaign.knobs import check_knobs, with_knob_starts
 from server.campaign.start import SearchStart, machine_digest, trainer_of
 from server.campaign.start import program_of as program_name
 from server.programs import chosen_profile, is_simulated, program_of
@@ -141,6 +141,7 @@ class Plans:
         self, request: CampaignCreate, *, owner: str | None, as_admin: bool
     ) -> PlannedQuestion:
         profile = chosen_profile(request, self._settings, as_admin=as_admin)
+        check_knobs(request.knobs, request, profile)
         transformer, machine = subject_of(request.model, request.machine)
         problems = list(misplaced(request, machine))
         if problems:

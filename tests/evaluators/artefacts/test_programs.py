@@ -89,6 +89,16 @@ def test_a_configuration_of_the_users_own_is_taken() -> None:
             assert "$MODEL_" not in text
 
 
+def test_a_command_needs_no_options(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    echo = "{zero_stage} {gradient_accumulation_steps} {activation_checkpointing}"
+    read = '[[read]]\nlog = "(?P<iteration_time_s>1)"'
+    path.write_text(f'command = ["echo", "{echo}"]\n{read}\n')
+    script = artefacts(_launch(read_adapter(path)))["benchmark_rank.sh"]
+    ran = _run(script, tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "3 8 full\n"), ran.stderr
+
+
 def test_faults_of_other_model_name_the_key(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(

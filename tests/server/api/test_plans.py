@@ -136,6 +136,17 @@ def test_a_plan_counts_the_starts_of_knobs(client: TestClient) -> None:
     assert each == pytest.approx(more)
 
 
+@pytest.mark.parametrize("change", [{"knobs": "overlp"}, {"evaluator": "simulated"}])
+def test_a_plan_refuses_knobs_that_a_campaign_refuses(
+    client: TestClient, change: dict[str, str]
+) -> None:
+    body = {"model": "tiny", "machine": "local", "evaluator": "local", "knobs": "overlap"} | change
+    for path in ("plans", "campaigns"):
+        answer = client.post(f"/api/v1/{path}", json=body)
+        assert answer.status_code == 422, path
+        assert [each["field"] for each in answer.json()["errors"]] == ["knobs"]
+
+
 def test_the_page_has_one_figure_for_one_layout(client: TestClient, store: Store) -> None:
     """Its memory calculator rests on the trials that its plan rests on."""
 

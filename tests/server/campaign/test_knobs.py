@@ -184,6 +184,11 @@ def test_starts_that_are_lost_end_the_phase() -> None:
     assert "3 starts in a row did not run to their end" in ends
 
 
+@pytest.mark.parametrize("written", ["all", " all ", "all,dense", ["dense", "all"]])
+def test_all_includes_the_knobs_named_with_it(written: Any) -> None:
+    assert campaign(knobs=written).request.knobs == "all"
+
+
 @pytest.mark.parametrize(
     ("knobs", "evaluator", "reason"),
     [("all", "simulated", "the simulator has no knobs"), (["dens"], "local", "this knob")],
