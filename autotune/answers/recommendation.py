@@ -63,9 +63,9 @@ def standing_of(item: Ranked) -> str:
 
 
 def training_energy(training: TrainingCost) -> str:
-    """Return the energy of a training, of all nodes and of the GPUs alone, and its origin.
+    """Return the energy of a training, with and without the hosts, and its origin.
 
-    `112 MWh, hosts included (predicted); the GPUs alone 70 MWh = 252 GJ`. Empty where the power is
+    `112 MWh, hosts included (predicted); 70 MWh (252 GJ) without hosts`. Empty where the power is
     not known.
     """
     origin = energy_origin(sampled=training.energy_sampled)
@@ -74,8 +74,8 @@ def training_energy(training: TrainingCost) -> str:
         parts.append(f"{figure(training.energy_mwh)} MWh, hosts included ({origin})")
     if training.gpu_energy_mwh is not None:
         gigajoule = training.gpu_energy_mwh * JOULES_PER_MWH / 1e9
-        alone = f"{figure(training.gpu_energy_mwh)} MWh = {figure(gigajoule)} GJ"
-        parts.append(f"the GPUs alone {alone}" + ("" if parts else f" ({origin})"))
+        gpus = f"{figure(training.gpu_energy_mwh)} MWh ({figure(gigajoule)} GJ) without hosts"
+        parts.append(gpus + ("" if parts else f" ({origin})"))
     return "; ".join(parts)
 
 
@@ -178,7 +178,8 @@ def launch_figures(ranked: Ranked, *, simulated: bool) -> str:
         return f"{known}, projected from trials on other nodes or layers ({numbers}), not measured"
     origin = "simulated, not measured" if simulated else "measured"
     again = "confirmed by another run" if ranked.confirmed else "run once"
-    return f"{known}, {origin} by trial {numbers}, {again}"
+    noun = "trial" if len(ranked.trial_numbers) == 1 else "trials"
+    return f"{known}, {origin} by {noun} {numbers}, {again}"
 
 
 def predicted_figures(planned: PlannedStrategy) -> str:

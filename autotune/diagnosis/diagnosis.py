@@ -23,7 +23,7 @@ from autotune.prediction.strategy import predict
 from autotune.schemas.diagnoses import Diagnosis, RunFigures, SlowCause, Verdict
 from autotune.schemas.predictions import LayoutChange, Prediction
 from autotune.schemas.requests import PredictionQuery
-from autotune.words.quantities import figure, listed, percent, seconds
+from autotune.words.quantities import figure, listed, nodes_of, percent, plural, seconds
 from search_spaces.dimensions import TABLE, setting_text
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.program import ANY_PROGRAM, ProgramCapabilities
@@ -87,7 +87,7 @@ def diagnose(
         model=subject.transformer.name if subject.transformer else "",
         machine=subject.machine.name if subject.machine else "",
         gpus=subject.gpus,
-        layout=subject.strategy.short() if subject.strategy else "",
+        layout=_layout(subject),
         strategy=subject.strategy,
         missing=list(subject.missing),
         assumed=list(subject.assumed),
@@ -284,6 +284,17 @@ def _command(subject: RunSubject, adapter: str) -> str:
     return shlex.join(words)
 
 
+def _layout(subject: RunSubject) -> str:
+    """Return the layout in words; with GPUs instead of nodes if the machine is not known."""
+    if subject.strategy is None:
+        return ""
+    words = subject.strategy.short()
+    if subject.machine is not None or subject.gpus is None:
+        return words
+    nodes, gpus = nodes_of(subject.strategy.num_nodes), plural(subject.gpus, "GPU")
+    return " · ".join(gpus if word == nodes else word for word in words.split(" · "))
+
+
 def _not_shown(case: RunCase, causes: Sequence[SlowCause]) -> list[str]:
     """Return what would be worth looking at where a run is slow and the log does not say why."""
     known = sum(each.worth or 0.0 for each in causes)
@@ -306,8 +317,8 @@ def _sentence(answer: Diagnosis) -> str:
     if answer.is_adapted:
         expectation = "Adapters with a frozen base (LoRA) are not predicted"
     elif expected is None or expected.iteration_time_s is None:
-        lacking = f"; for a prediction state {', '.join(answer.missing)}" if answer.missing else ""
-        expectation = f"No prediction{lacking}"
+        lacking = listed([LACKING[name] for name in answer.missing], last="or")
+        expectation = f"No prediction without {lacking}" if lacking else "No prediction"
     else:
         low, high = expected.iteration_time_low_s, expected.iteration_time_high_s
         expectation = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
-from autotune.diagnosis.diagnosis import contradicts, step_times
+from autotune.diagnosis.diagnosis import LACKING, contradicts, step_times
 from autotune.diagnosis.run_log import TABLE, RunLog
 from autotune.diagnosis.subject import UNNAMED, RunSubject, named_model
 from autotune.measurement.metrics import AccumulationMeasurement, agree, impossible_time
@@ -68,8 +68,9 @@ def _doubts(run: RunLog, subject: RunSubject, state: str) -> Iterator[str]:
     if subject.transformer is not None:
         yield from _another_model(run, subject.transformer)
     if subject.missing:
+        named = listed([LACKING[each] for each in subject.missing])
         options = listed([f"--{each}" for each in subject.missing])
-        yield f"it does not say {listed(subject.missing)}: state {options}"
+        yield f"it lacks {named}: add {options}"
     if (machine := subject.machine) and machine.gpus_per_node != subject.whole_node:
         nodes = f"nodes of {machine.gpus_per_node} GPUs, and {machine.name}'s have"
         yield f"it ran on {nodes} {subject.whole_node}: state a --machine with such nodes"

@@ -234,8 +234,8 @@ def _largest(strategy: ExplainedStrategy) -> str:
     each = shares(strategy)
     most = sorted(each, key=lambda name: -each[name])[:SHOWN]
     first, *others = ((percent(each[name]), TIME_WORDS[name]) for name in most)
-    phrases = [f"{first[0]} is {first[1]}", *(" ".join(one) for one in others)]
-    return f"Of a step {listed(phrases)}"
+    phrases = [f"{first[0]} of a step is {first[1]}", *(" ".join(one) for one in others)]
+    return listed(phrases)
 
 
 def _against(

@@ -22,7 +22,7 @@ def plan_sentence(plan: CampaignPlan) -> str:
     if plan.obstacle:
         named = plan.obstacle.startswith(plan.model.name)
         obstacle = plan.obstacle if named else capitalised(plan.obstacle)
-        remedy = [f" {capitalised(plan.remedies[0].sentence)}."] if plan.remedies else []
+        remedy = [f" {capitalised(plan.remedies[0].sentence)}"] if plan.remedies else []
         return "".join([f"{obstacle}.", *remedy])
     best = plan.best[0]
     strategy = best.strategy
@@ -77,7 +77,7 @@ def campaign_sentence(plan: CampaignPlan, *, than: str = "the best prediction") 
         return f"{text}, and save {saved} node-hours over {over} tokens."
     if gain.break_even_tokens is not None:
         after = tokens(gain.break_even_tokens)
-        return f"{text}. They cost as much as they save after {after} tokens."
+        return f"{text}. Their cost is repaid after {after} tokens of training."
     return f"{text}."
 
 

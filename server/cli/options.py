@@ -100,10 +100,10 @@ class ModelOptions(OptionGroup):
 class MachineOptions(OptionGroup):
     """A machine by name or file, and what is to differ from it."""
 
+    DEFAULTS: ClassVar[Mapping[str, object]] = {"machine": "the machine of --profile, else local"}
+
     machine: str | None = option(
-        "--machine",
-        "A name (frontier, dgx-h100), a TOML file, or `local`: this machine.",
-        default="the machine of --profile, else local",
+        "--machine", "A name (frontier, dgx-h100), a TOML file, or `local`: this machine."
     )
     memory_gib: float | None = option(
         "--memory-gib", "Override the memory of each GPU; on a CPU, the limit of each rank."
@@ -125,6 +125,13 @@ class MachineOptions(OptionGroup):
 
         machine = load_machine(machine) if isinstance(machine, str) else machine
         return machine_from_table(as_table(machine) | {"memory_gib": self.memory_gib})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunMachineOptions(MachineOptions):
+    """The machine of a run that has a log."""
+
+    DEFAULTS: ClassVar[Mapping[str, object]] = {"machine": "as the log says"}
 
 
 @dataclass(frozen=True, kw_only=True)

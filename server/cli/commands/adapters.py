@@ -28,6 +28,7 @@ Your own files are in the adapters folder next to the configuration (AUTOTUNE_AD
 another). A file with the name of a built-in adapter replaces it.
 """
 
+BUNDLED = "bundled"
 LOOK_S = 0.2
 
 
@@ -71,12 +72,12 @@ def show(
     adapter: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="A name of `adapter list`; with --knobs also `bundled`."
+            metavar="NAME", help="A name of `adapter list`, or with --knobs also `bundled`."
         ),
     ],
     knobs: Annotated[
         bool,
-        typer.Option("--knobs", help="Settings that are tried on a layout after it was found."),
+        typer.Option("--knobs", help="Print the settings that --knobs of `submit` can try."),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -87,6 +88,10 @@ def show(
     folder = Settings().adapters_dir
     if knobs:
         return _show_knobs(adapter, folder, json=json)
+    if adapter == BUNDLED:
+        reason = "the bundled trainer has no adapter file"
+        valid = "--knobs, or a name of `adapter list`"
+        raise InvalidInput("adapter", adapter, reason, valid=valid)
     if json:
         return document(asdict(load_adapter(adapter, folder=folder)))
     return text(adapter_file(adapter, folder=folder).read_text(encoding="utf-8"))
@@ -97,7 +102,7 @@ def _show_knobs(name: str, folder: Path, *, json: bool) -> None:
     from evaluators.adapter.knobs import knobs_of_bundled
     from server.cli.tables.knobs import knobs_document, knobs_table
 
-    adapter = None if name == "bundled" else load_adapter(name, folder=folder)
+    adapter = None if name == BUNDLED else load_adapter(name, folder=folder)
     knobs = adapter.knobs if adapter else knobs_of_bundled()
     if json:
         return document(knobs_document(knobs, adapter.places_by_dimension if adapter else None))

@@ -95,9 +95,7 @@ def profiles(
     ] = None,
     knobs: Annotated[
         bool,
-        typer.Option(
-            "--knobs", help="The profile's settings that are tried on a layout after it was found."
-        ),
+        typer.Option("--knobs", help="Print the settings that --knobs of `submit` can try."),
     ] = False,
     json: Json = False,
 ) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from search_spaces.errors import InvalidInput
 from server.cli.failures import ExitCode
-from server.cli.options import MachineOptions, ModelOptions
+from server.cli.options import ModelOptions, RunMachineOptions
 from server.cli.output import Json, document, note, out, text
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def diagnose(
         ),
     ],
     model: ModelOptions,
-    machine: MachineOptions,
+    machine: RunMachineOptions,
     files: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -62,9 +62,9 @@ def diagnose(
 ) -> None:
     """Explain from its log why a training run is slow, and what to expect instead.
 
-    Reads the layout, the batch, the model and the machine from the log as far as they stand there;
-    options add the rest. Prints what ran, what was to be expected of this layout on this machine,
-    the gap by cause, and the layouts with the largest predicted gain.
+    Reads the layout, the batch, the model and the machine from the log; options add what it lacks.
+    Prints what ran, the expected time of this layout on this machine, the causes of the gap, and
+    the layouts with the largest predicted gain.
 
     Reads logs of Megatron-LM, Megatron-DeepSpeed, Megatron-Bridge, NeMo, MLPerf, torchtitan,
     nanotron, GPT-NeoX, OLMo, Hugging Face, LLaMA-Factory and others.

@@ -11,12 +11,13 @@ import typer
 
 from search_spaces.errors import InvalidInput, InvalidInputs
 from server.cli.failures import ExitCode
-from server.cli.options import MachineOptions, ModelOptions, ServiceOptions, name_or_file
+from server.cli.options import ModelOptions, RunMachineOptions, ServiceOptions, name_or_file
 from server.cli.output import Json, document, note, out
 
 if TYPE_CHECKING:
     from autotune.diagnosis.observed import ObservedRun
     from autotune.diagnosis.run_log import RunLog
+    from autotune.schemas.campaigns import Campaign
     from search_spaces.machine import Machine
     from search_spaces.transformer import Transformer
 
@@ -34,7 +35,7 @@ def import_(
         ),
     ],
     model: ModelOptions,
-    machine: MachineOptions,
+    machine: RunMachineOptions,
     service: ServiceOptions,
     nodes: Annotated[int | None, typer.Option("--nodes", min=1, help="Nodes of each run.")] = None,
     baseline: Annotated[
@@ -57,9 +58,9 @@ def import_(
 ) -> None:
     """Import earlier runs, so that campaigns on their machine with their trainer start from them.
 
-    Files are read here; only each run's layout, time and memory are sent. The runs of one model
-    are stored as a campaign in the state `imported`, which `autotune rm` deletes. The same runs
-    again are the same campaign.
+    Only each run's layout, time and memory are sent to the service. The runs of one model are
+    stored as a campaign in the state `imported`, which `autotune rm` deletes. Importing the same
+    runs again changes nothing.
 
     Runs that cannot be believed are refused with the reason. Exit code 1 if any was.
     """
@@ -68,7 +69,6 @@ def import_(
     from autotune.schemas.imports import MOST_RUNS
     from autotune.schemas.resolution import machine_of, transformer_of
     from evaluators.run_log import read_runs
-    from server.cli.tables import campaigns as table
 
     transformer = transformer_of(model.choice()) if model.model else None
     stated = machine_of(machine.choice()) if machine.machine else None
@@ -103,16 +103,22 @@ def import_(
             for (one_model, one_machine, trainer), runs in groups.items()
             for start in range(0, len(runs), MOST_RUNS)
         ]
-    if json:
-        document({"campaigns": stored, "refused": refused})
-    else:
-        out().print(table.campaigns(stored))
+    _print(stored, refused, json=json)
     for each in refused:
         note(f"refused: {each['source']}: {each['reason']}")
     for assumed in {one.assumed for runs in groups.values() for one in runs if one.assumed}:
         note(f"assumed where nothing is stated: {', '.join(assumed)}")
     if refused:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _print(stored: list[Campaign], refused: list[dict[str, str]], *, json: bool) -> None:
+    from server.cli.tables import campaigns as table
+
+    if json:
+        document({"campaigns": stored, "refused": refused})
+    elif stored:
+        out().print(table.campaigns(stored))
 
 
 @contextmanager

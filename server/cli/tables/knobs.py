@@ -20,7 +20,7 @@ def knobs_table(knobs: Mapping[str, Knob]) -> Group:
         ("where", lambda item: item[1].when or "everywhere"),
         ("losses", lambda item: item[1].numerics),
         ("memory", lambda item: item[1].memory),
-        ("published", lambda item: _published(item[1])),
+        ("published gain", lambda item: _published(item[1])),
         ("", lambda item: item[1].meaning),
     )
     return elements.table(knobs.items(), columns)

@@ -193,7 +193,7 @@ def rules(plan: CampaignPlan) -> RenderableType:
                 (
                     "layouts to try",
                     f"{plan.layouts:,}, of {plan.legal_layouts:,} that are legal "
-                    "(not counting GAS: one trial measures a layout at all values)",
+                    "(a trial measures a layout at all values of GAS)",
                 ),
                 ("global batch sizes", shown or NO_VALUE),
             ]
@@ -208,7 +208,7 @@ def dry_run(plan: CampaignPlan) -> RenderableType:
     assert plan.cost is not None
     trials = f"{plan.cost.trials:,} trials of about {figure(plan.cost.node_hours_per_trial)}"
     starts = plan.cost.knob_starts
-    with_knobs = f", with about {starts} starts of knobs" if starts else ""
+    with_knobs = f", with about {starts} starts to try knobs" if starts else ""
     costs = [
         ("rests on", rests_on(plan)),
         ("budget buys", f"{trials} node-hours each"),

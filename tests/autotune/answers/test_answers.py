@@ -208,8 +208,8 @@ def test_the_energy_of_a_training_names_what_it_counts() -> None:
     alone = both.model_copy(update={"energy_mwh": None, "energy_sampled": False})
     neither = alone.model_copy(update={"gpu_energy_mwh": None})
     assert [training_energy(each) for each in (both, alone, neither)] == [
-        "112 MWh, hosts included (sampled at the GPUs); the GPUs alone 70 MWh = 252 GJ",
-        "the GPUs alone 70 MWh = 252 GJ (predicted)",
+        "112 MWh, hosts included (sampled at the GPUs); 70 MWh (252 GJ) without hosts",
+        "70 MWh (252 GJ) without hosts (predicted)",
         "",
     ]
 

@@ -13,7 +13,7 @@ from autotune.schemas.diagnoses import Diagnosis
 from evaluators.run_log import read_run
 from search_spaces.errors import InvalidInput
 from server.diagnosis import diagnosis_of
-from tests.evaluators.run_log.logs import bundled, megatron, torchtitan, written
+from tests.evaluators.run_log.logs import GPU, bundled, megatron, torchtitan, written
 
 EXPECTED_S = 6.0
 """About what is predicted of the layout of `logs.megatron`."""
@@ -216,7 +216,14 @@ def test_few_iterations_are_too_short(tmp_path: Path) -> None:
 def test_without_a_machine_it_is_unknown_and_says_so(tmp_path: Path) -> None:
     found = answer(tmp_path, bundled(around()), model="llama-3-8b")
     assert (found.verdict, found.missing) == ("unknown", ["machine", "nodes"])
-    assert "for a prediction state machine, nodes" in found.sentence
+    assert "No prediction without the machine or the number of nodes." in found.sentence
+
+
+def test_without_a_machine_a_layout_has_gpus_and_no_nodes(tmp_path: Path) -> None:
+    found = answer(tmp_path, megatron(around()).replace(GPU, ""))
+    assert found.missing == ["machine"]
+    assert f" · {found.gpus} GPUs · " in found.layout
+    assert "node" not in found.layout
 
 
 def test_rates_without_a_batch_are_refused(tmp_path: Path) -> None:

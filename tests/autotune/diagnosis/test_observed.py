@@ -61,7 +61,7 @@ def test_another_model_than_stated_is_refused(tmp_path: Path) -> None:
         (megatron([0.006] * 9), "an iteration in 0.006 s is impossible"),
         (megatron(STEADY, tflops=2000.0), "its rate and its times contradict each other"),
         (megatron(STEADY, lines=["  model_name ... llama-3-8b-lora"]), "(LoRA)"),
-        (megatron(STEADY, changed={"num_layers": None}), "it does not say model: state --model"),
+        (megatron(STEADY, changed={"num_layers": None}), "it lacks the model: add --model"),
         (megatron(STEADY, changed={"world_size": 4, "data_parallel_size": 2}), "nodes of 4 GPUs"),
     ],
     ids=["short", "impossible", "contradiction", "adapters", "no model", "part of a node"],

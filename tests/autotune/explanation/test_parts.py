@@ -84,7 +84,7 @@ def test_parts_add_up_to_what_was_measured_or_else_predicted() -> None:
     assert measured.memory_gib == 44.0
     assert measured.fit_probability == 1.0
     assert shares(measured) == pytest.approx(shares(predicted))
-    assert measured.sentence.startswith("Of a step 63 % is matrix products, 21 % recomputation")
+    assert measured.sentence.startswith("63 % of a step is matrix products, 21 % recomputation")
 
 
 def test_differences_add_up_and_the_largest_are_named() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from server.cli.failures import ExitCode
 from tests.evaluators.adapter import checked_adapters
 from tests.server.cli.conftest import Autotune
 
@@ -66,6 +67,12 @@ def test_knobs_are_listed(
     printed = alone.done(*words, "--knobs").out
     assert all(name in printed for name in listed)
     assert "reordered" in printed
+
+
+def test_the_bundled_trainer_has_knobs_and_no_file(alone: Autotune) -> None:
+    ran = alone("adapter", "show", "bundled")
+    assert ran.code == ExitCode.BAD_INPUT
+    assert "has no adapter file (got 'bundled'; valid: --knobs" in " ".join(ran.err.split())
 
 
 @pytest.mark.parametrize(

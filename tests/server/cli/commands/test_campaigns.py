@@ -76,8 +76,9 @@ def test_show(autotune: Autotune, finished: str) -> None:
     for part in (
         "a default layout",
         "why (simulated)",
-        "MWh, hosts included (predicted); the GPUs alone",
-        "of a step ",
+        "MWh, hosts included (predicted); ",
+        " GJ) without hosts",
+        " of a step is ",
     ):
         assert part in text
     assert text.count(" likely to fit; about ") == text.count(" node-hours.") == len(trials)

@@ -54,7 +54,7 @@ def test_nothing_is_stored_where_all_is_refused(autotune: Autotune, tmp_path: Pa
     before = states(autotune)
     log = str(written(tmp_path, megatron(STEADY)))
     ran = autotune("import", log, "--model", "llama-3-70b")
-    assert ran.code == 1
+    assert (ran.code, ran.out) == (1, "")
     assert "it states num_layers 32, and llama-3-70b has 80" in ran.err
     table = str(written(tmp_path, TABLE.replace(",megatron-lm", ","), "runs.csv"))
     ran = autotune("import", table)

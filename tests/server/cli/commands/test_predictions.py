@@ -90,7 +90,7 @@ def test_a_sweep_on_a_terminal(alone: Autotune, monkeypatch: pytest.MonkeyPatch)
     ran = alone(*SWEEP, "--top", "5")
     shown = " ".join(ran.out.split())
     assert "; fastest first; layouts with less than a 75 % chance to fit come last" in shown
-    assert "faster than row 1. They cost as much as they save after" in shown
+    assert "faster than row 1. Their cost is repaid after" in shown
     assert "full recompute" in line(ran, "all with")
     assert "not calibrated" in line(ran, "rests on")
     rows = ran.out[ran.out.index("80 % interval") :].splitlines()[1:6]

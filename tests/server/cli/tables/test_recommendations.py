@@ -61,7 +61,8 @@ def test_a_front_is_shown_where_there_is_a_choice() -> None:
     assert "fastest on this many nodes" in both
     assert "fastest at this energy" in both
     assert "energy predicted" in both
-    assert "MWh, hosts included (predicted); the GPUs alone" in both
+    assert "MWh, hosts included (predicted); " in both
+    assert " GJ) without hosts" in both
     assert "all: TP 2 · PP 4 · MBS 1 · ZeRO-1" in both
     assert "fastest" not in printed(recommendation(answer([wide])))
 
