@@ -60,10 +60,12 @@ def settings(value: Any) -> Any:
 
 
 def knobs(value: Any) -> Any:
-    """Return the names in a text, `overlap,reduce_bucket`, or `all` if it is one of them."""
+    """Return the names in a text, `overlap,reduce_bucket`, or `all` if it is one of them; `none` is
+    no name."""
     names = value
     if isinstance(value, str):
-        names = [name.strip() for name in value.split(",")] if value.strip() else []
+        names = [name.strip() for name in value.split(",")]
+        names = [] if names in (["none"], [""]) else names
     return "all" if isinstance(names, list) and "all" in names else names
 
 

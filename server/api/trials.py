@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 
-from autotune.measurement.table import COLUMNS, row_of, settings_of
+from autotune.measurement.table import COLUMNS, row_of
 from autotune.schemas.choices import TrialState
 from autotune.schemas.trials import Trial, TrialPage
 from autotune.schemas.wire import TrialPurpose
@@ -32,7 +32,7 @@ from server.runner.trial_logs import attempt_folders
 from server.settings import Settings
 from server.store import NotFound, Store
 from server.store.campaigns import get_campaign
-from server.store.trials import get_trial, layouts_of_experts, list_trials
+from server.store.trials import get_trial, layouts_of_experts, list_trials, settings_in
 
 router = APIRouter(prefix="/campaigns/{campaign_id:positive}", tags=["trials"])
 
@@ -183,8 +183,8 @@ def log_file(trial: Trial, settings: Settings) -> Path | None:
 def csv_lines(store: Store, campaign_id: int) -> Iterator[str]:
     """Yield the table in pieces, reading a page of rows for each."""
     with store.session() as session:
-        own = settings_of(list_trials(session, campaign_id, limit=1).items)
-        settings = tuple(dict.fromkeys((*layouts_of_experts(session, campaign_id), *own)))
+        own = settings_in(session, campaign_id)
+        settings = (*layouts_of_experts(session, campaign_id), *own)
     names = (*COLUMNS, *settings)
     yield _csv([[f"{name} [{UNITS[name]}]" if name in UNITS else name for name in names]])
     cursor: str | None = None

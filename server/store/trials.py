@@ -287,6 +287,13 @@ def layouts_of_experts(session: Session, campaign_id: int) -> tuple[str, ...]:
     )
 
 
+def settings_in(session: Session, campaign_id: int) -> tuple[str, ...]:
+    """Return the trainer's own dimensions and the knobs that some trial of a campaign has."""
+    query = select(TrialRow.strategy["settings"]).where(TrialRow.campaign_id == campaign_id)
+    rows = session.scalars(query.order_by(TrialRow.number))
+    return tuple(dict.fromkeys(name for settings in rows for name in settings or ()))
+
+
 def _key(sort: str) -> tuple[ColumnElement[Any], bool]:
     name, falling = paging.read_sort(sort, SORTS, of="trials")
     if name in METRICS:

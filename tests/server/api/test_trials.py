@@ -6,6 +6,7 @@ import io
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
 from autotune.measurement.table import COLUMNS
 from autotune.schemas.campaigns import Campaign
@@ -13,6 +14,7 @@ from autotune.schemas.trials import Trial, TrialPage
 from server.api.trials import UNITS, tail
 from server.settings import Settings
 from server.store import NotFound, Store
+from server.store.tables import TrialRow
 from server.store.trials import all_trials, get_trial
 from tests.server.asking import created, with_trials
 from tests.server.entitled import entitled
@@ -120,6 +122,19 @@ def test_no_cell_is_a_formula_and_a_trial_may_have_no_log(
     answer = client.get(f"/api/v1/campaigns/{trial.campaign_id}/trials/1/log")
     assert answer.status_code == 404
     assert "has no log" in answer.json()["detail"]
+
+
+def test_each_knob_of_a_campaign_has_a_column(finished: Finished, client: TestClient) -> None:
+    store: Store = finished[0].state.store
+    trials = with_trials(store, created(store), 3)
+    own = {"overlap": False, "bucket": 5}, {"bucket": 7}
+    with store.session() as session, session.begin():
+        for trial, settings in zip(trials[1:], own, strict=True):
+            row = session.scalars(select(TrialRow).where(TrialRow.token == trial.token)).one()
+            row.strategy = {**row.strategy, "settings": settings}
+    text = client.get(f"/api/v1/campaigns/{trials[0].campaign_id}/trials.csv").text
+    rows = [(row["overlap"], row["bucket"]) for row in csv.DictReader(io.StringIO(text))]
+    assert rows == [("", ""), ("False", "5"), ("", "7")]
 
 
 def test_the_log_ends_with_the_requested_lines(client: TestClient, at: str) -> None:
