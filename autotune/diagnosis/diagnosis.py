@@ -322,7 +322,7 @@ def _sentence(answer: Diagnosis) -> str:
     else:
         low, high = expected.iteration_time_low_s, expected.iteration_time_high_s
         expectation = (
-            f"{seconds(expected.iteration_time_s)} were expected of this layout "
+            f"The expected time of this layout is {seconds(expected.iteration_time_s)} "
             f"({seconds(low)} to {seconds(high)})"
         )
     first = answer.causes[0] if answer.causes else None

@@ -87,7 +87,7 @@ def profile(name: ProfileName, settings: SettingsOf) -> ProfileSummary:
     try:
         profile_file(name, folder=settings.profiles_dir)
     except InvalidInput as error:
-        reason = f"{error.reason} (valid: {error.valid})"
+        reason = f"{error.reason}; valid: {error.valid}"
         raise NotFound("profile", name, reason=reason) from error
     return profile_detail(name, settings.profiles_dir)
 

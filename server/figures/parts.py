@@ -228,12 +228,13 @@ class BarsFigure(DrawnFigure):
     @classmethod
     def _table(cls, bars: Sequence[ComparedParts], *, simulated: bool) -> FigureTable:
         columns = ["Part", *(f"{ROLES[bar.role]}: {bar.name}, {cls.measure}" for bar in bars)]
+        digits = 1 if max(bar.total for bar in bars) >= 1.0 else 4
         rows = [
-            [word, *(f"{bar.parts.get(part, 0.0):.1f}" for bar in bars)]
+            [word, *(f"{bar.parts.get(part, 0.0):.{digits}f}" for bar in bars)]
             for part, word in cls.words.items()
-            if any(bar.parts.get(part, 0.0) >= 0.05 for bar in bars)
+            if any(bar.parts.get(part, 0.0) >= 0.5 * 10**-digits for bar in bars)
         ]
-        whole = [f"{bar.total:.1f}, {_origin(bar, simulated=simulated)}" for bar in bars]
+        whole = [f"{bar.total:.{digits}f}, {_origin(bar, simulated=simulated)}" for bar in bars]
         return FigureTable(columns=columns, rows=[*rows, ["whole", *whole]])
 
 

@@ -209,6 +209,8 @@ def extend(
         valid = "--max-trials, --max-node-hours, --deadline or --knobs"
         raise InvalidInput("budget", None, "nothing to extend was given", valid=valid)
     _steer(campaign, service, lambda handle: handle.extend(**extension), json=json)
+    if not json:
+        note(f"next: `autotune watch {campaign}` follows it")
 
 
 def _steer(

@@ -90,12 +90,12 @@ def _after_best(
         step = f"next: `unzip {folder}`; `{script}` in it starts"
     else:
         start = "sbatch" if script.endswith(".sbatch") else "bash"
-        step = f"next: `cd {folder} && {start} {script}`; its head says what it still needs"
+        step = f"next: `cd {folder} && {start} {script}`; its first lines say what to set"
     known = [offer.name for offer in answer.recommendation.trainers if offer.supported]
     if script.startswith("train") or not known:
         return step
     command = f"autotune best {campaign} --for {known[0]} --out {folder}"
-    return f"{step}; it trains nothing: `{command}` writes a training"
+    return f"{step}. It only measures: `{command}` writes a training on your data"
 
 
 def recommendation_of(handle: CampaignHandle) -> RecommendationHandle | None:

@@ -36,6 +36,17 @@ def test_parts_add_up_and_bars_are_to_scale(done: FigureSource) -> None:
         assert sum(bar.parts.values()) == pytest.approx(each.metrics.peak_memory_gib)
 
 
+def test_a_memory_of_some_mebibytes_is_not_rounded_to_nothing(stages: Stages) -> None:
+    tiny: dict[str, Any] = {"model": "tiny", "machine": "local", "nodes": 1}
+    figure = MemoryPartsFigure.of(
+        stages.source(stages.running(ok=2, space={"preset": "tiny-local"}, **tiny))
+    )
+    assert figure.bars[0].total < 1.0
+    *parts, (_, whole, *_) = figure.table.rows
+    assert float(whole.split(",")[0]) == pytest.approx(figure.bars[0].total, abs=1e-4)
+    assert len(parts) > 1
+
+
 def test_a_mixture_of_experts_has_its_parts_of_time_and_memory(stages: Stages) -> None:
     """Qwen3-30B-A3B, 32k tokens long and split over GPUs: the ring of keys and values hides behind
     attention, so that it has no part of its own."""
