@@ -199,6 +199,8 @@ class _Side:
         )
 
     def _so_far(self, option: KnobOption) -> str:
+        if self.evidence is None and self.starts(option.settings):
+            return "No start without knobs succeeded, so there is nothing to compare with."
         if self.decision(option) != "rejected":
             return "Not measured enough."
         likely = probability(self.effects[option.settings].faster)

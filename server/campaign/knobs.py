@@ -66,6 +66,11 @@ def check_knobs(knobs: Knobs, request: CampaignCreate, profile: ClusterProfile |
         valid = "the local, slurm or ray evaluator"
         raise InvalidInput("knobs", knobs, "the simulator has no knobs", valid=valid)
     known = knobs_of_program(profile)
+    if knobs and not known:
+        reason = "neither the trainer nor the cluster has knobs"
+        raise InvalidInput(
+            "knobs", knobs, reason, valid="none, or a file with your own (knob_file)"
+        )
     for name in () if knobs == "all" else knobs:
         if name not in known:
             reason = "neither the trainer nor the cluster has this knob"

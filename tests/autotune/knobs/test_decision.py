@@ -178,6 +178,7 @@ def test_without_a_baseline_nothing_is_decided() -> None:
 
     found = report(campaign(Broken({"b": 0.1})), QUESTION)
     assert set(decisions(found).values()) == {"not decided"}
+    assert all("No start without knobs" in verdict.why for verdict in found.verdicts)
     assert found.noise_floor is None
 
 

@@ -14,6 +14,7 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief
+from evaluators.adapter.catalog import load_adapter
 from evaluators.cluster import ClusterProfile, profile_as_dict
 from evaluators.cluster.knobs import read_knob_file
 from search_spaces.errors import InvalidInput, InvalidInputs
@@ -184,6 +185,11 @@ def test_starts_that_are_lost_end_the_phase() -> None:
     assert "3 starts in a row did not run to their end" in ends
 
 
+@pytest.mark.parametrize("written", ["", "none", []])
+def test_none_stands_for_no_knobs(written: Any) -> None:
+    assert campaign(knobs=written).request.knobs == []
+
+
 @pytest.mark.parametrize("written", ["all", " all ", "all,dense", ["dense", "all"]])
 def test_all_includes_the_knobs_named_with_it(written: Any) -> None:
     assert campaign(knobs=written).request.knobs == "all"
@@ -200,6 +206,13 @@ def test_knobs_that_do_not_exist_are_refused(knobs: Any, evaluator: str, reason:
     with pytest.raises(InvalidInput, match=reason) as refused:
         check_knobs(knobs, wanted, PROFILE)
     assert refused.value.field == "knobs"
+
+
+def test_knobs_where_there_are_none_are_refused() -> None:
+    bare = ClusterProfile(name="local", adapter=replace(load_adapter("template"), knobs={}))
+    check_knobs([], campaign().request, bare)
+    with pytest.raises(InvalidInput, match="neither the trainer nor the cluster has knobs"):
+        check_knobs("all", campaign().request, bare)
 
 
 def test_a_setting_with_an_unknown_name_is_refused() -> None:

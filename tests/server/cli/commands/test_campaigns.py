@@ -304,10 +304,10 @@ def test_knobs_are_tried_later(autotune: Autotune, service: Served) -> None:
         number = str(created(store, **paused, pool_nodes=1, evaluator="local", space={}).id)
     extended = autotune.done("extend", number, "--knobs", "overlap, reduce_bucket", "--json")
     assert extended.json()["request"]["knobs"] == ["overlap", "reduce_bucket"]
-    refused = autotune("extend", number, "--knobs", "none")
+    refused = autotune("extend", number, "--knobs", "nothing")
     assert refused.code == 2
-    assert "(got 'none'; valid: all, overlap, " in refused.err
-    again = autotune("submit", "--like", number, "--dry-run", "--knobs", "none")
+    assert "(got 'nothing'; valid: all, overlap, " in refused.err
+    again = autotune("submit", "--like", number, "--dry-run", "--knobs", "nothing")
     assert "--knobs: " in again.err
     autotune.done("submit", "--like", number, "--dry-run")
     autotune.done("cancel", number)
