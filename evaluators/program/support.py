@@ -70,6 +70,13 @@ def knobs_of_program(profile: ClusterProfile | None) -> dict[str, Knob]:
     return {name: knob for name, knob in of_cluster if not knob.set.keys() & taken} | dict(trainer)
 
 
+def names_of_trainer(profile: ClusterProfile | None) -> set[str]:
+    """Return the trainer's own dimensions and its knobs."""
+    if profile is None or profile.adapter is None:
+        return set(knobs_of_bundled())
+    return {*profile.adapter.own_names, *profile.adapter.knobs}
+
+
 def unknown_names(profile: ClusterProfile) -> Iterator[InvalidInput]:
     """Yield the settings of the cluster's knobs that mention what has no value in a trial."""
     trainer = profile.adapter.own_names if profile.adapter else ()

@@ -30,7 +30,13 @@ from autotune.schemas.trials import CONCLUSIVE, Trial
 from autotune.search import Proposer, search_trials
 from autotune.search.trial import ATTEMPTS
 from evaluators.cluster import ClusterProfile, profile_from_dict
-from evaluators.program.support import knob_options, knobs_of_program, unknown_names
+from evaluators.cluster.knobs import read_knob_file
+from evaluators.program.support import (
+    knob_options,
+    knobs_of_program,
+    names_of_trainer,
+    unknown_names,
+)
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.knob import Knob
 from search_spaces.machine import Machine
@@ -60,8 +66,8 @@ def knobs_of_campaign(
 
 
 def check_knobs(knobs: Knobs, request: CampaignCreate, profile: ClusterProfile | None) -> None:
-    """Raise InvalidInput for knobs that the trainer and the cluster do not have, and InvalidInputs
-    for settings with unknown names."""
+    """Raise InvalidInput for knobs that the trainer and the cluster do not have and for own ones
+    that the trainer has, too, and InvalidInputs for settings with unknown names."""
     if knobs and request.evaluator == "simulated":
         valid = "the local, slurm or ray evaluator"
         raise InvalidInput("knobs", knobs, "the simulator has no knobs", valid=valid)
@@ -75,6 +81,10 @@ def check_knobs(knobs: Knobs, request: CampaignCreate, profile: ClusterProfile |
         if name not in known:
             reason = "neither the trainer nor the cluster has this knob"
             raise InvalidInput("knobs", name, reason, valid=", ".join(["all", *known]))
+    own = read_knob_file(request.knob_file) if request.knob_file else {}
+    for name in sorted(own.keys() & names_of_trainer(profile)):
+        reason = "the trainer has a knob or a dimension of this name"
+        raise InvalidInput(f"knob.{name}", name, reason, valid="another name")
     if knobs and profile and (faults := list(unknown_names(profile))):
         raise InvalidInputs(faults)
 

@@ -14,6 +14,7 @@ from autotune.schemas.choices import TrialState
 from autotune.schemas.requests import CampaignCreate
 from autotune.schemas.trials import Trial
 from autotune.search import CampaignBelief
+from evaluators.adapter.adapter import Adapter
 from evaluators.adapter.catalog import load_adapter
 from evaluators.cluster import ClusterProfile, profile_as_dict
 from evaluators.cluster.knobs import read_knob_file
@@ -224,3 +225,16 @@ def test_a_setting_with_an_unknown_name_is_refused() -> None:
         ("knob.pipe.set.$PIPE", "unknown name pip; did you mean pipe?"),
         ("knob.pipe.set.$PIPE", "unknown name python"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "trainer"), [("overlap", None), ("cuda_graphs", load_adapter("megatron-lm"))]
+)
+def test_an_own_knob_needs_a_name_of_its_own(name: str, trainer: Adapter | None) -> None:
+    """The trainer's knob would run instead."""
+    own = OWN.replace("[knob.stream]", f"[knob.{name}]").replace("{stream}", f"{{{name}}}")
+    own = own.replace("stream == 1", f"{name} == 1")
+    profile = replace(PROFILE, adapter=trainer, knob=read_knob_file(own))
+    with pytest.raises(InvalidInput, match="has a knob or a dimension of this name") as refused:
+        check_knobs("all", campaign(knob_file=own).request, profile)
+    assert refused.value.field == f"knob.{name}"
