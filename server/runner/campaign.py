@@ -12,7 +12,7 @@ import structlog
 from autotune.schemas.calibrations import EarlierObservation
 from autotune.schemas.campaigns import Campaign
 from autotune.schemas.choices import CampaignState, TrialState
-from autotune.schemas.requests import Budget
+from autotune.schemas.requests import Budget, CampaignCreate
 from autotune.schemas.trials import Trial
 from autotune.search import few_nodes
 from evaluators.trial import TrialOutcome, TrialProgress
@@ -371,11 +371,15 @@ class ClaimedCampaign:
             self._keep_outcome(at_once=True)
         with self._store.transaction() as session:
             row = renew(session, self.lease)
-            if row.state == campaign.state:
-                note_worth(row, worth)
-                change_state(session, row, state, reason=reason)
-                if state is CampaignState.DONE:
-                    announce(session, "recommendation", campaign_id=row.id)
+            if (
+                row.state != campaign.state
+                or CampaignCreate.model_validate(row.request) != campaign.request
+            ):
+                return True  # extended, paused or cancelled meanwhile
+            note_worth(row, worth)
+            change_state(session, row, state, reason=reason)
+            if state is CampaignState.DONE:
+                announce(session, "recommendation", campaign_id=row.id)
         log.info("campaign_state", state=state.value, reason=reason)
         return True
 
