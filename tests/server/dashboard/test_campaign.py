@@ -415,6 +415,12 @@ def test_knobs_are_shown_with_their_gains_and_the_noise(service: Service, visit:
         "2 trials, 2 confirmations and 21 starts of knobs"
     )
     assert page.evaluate(UNNAMED) == []
+    page.get_by_text("Details").first.click()
+    page.get_by_role("button", name="Extend budget").click()
+    page.get_by_label("Knobs to try on the best layout").fill("prefetch_bucket")
+    page.get_by_role("button", name="Extend", exact=True).click()
+    expect(page.locator("#summary .head .state")).to_have_text("confirming")
+    assert service.campaigns.read(campaign).request.knobs[-1] == "prefetch_bucket"
 
 
 def test_starts_of_knobs_are_marked_and_counted(service: Service, visit: Open) -> None:
