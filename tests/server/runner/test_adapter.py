@@ -73,6 +73,31 @@ def test_a_campaign_ends_with_a_measured_recommendation(
     assert "2 ranks:" in again.stdout
 
 
+STREAMS = """
+[knob.streams]
+meaning = "streams of copies"
+values = [1, 2]
+numerics = "identical"
+set = { "$STREAMS" = "{streams}" }
+"""
+
+
+def test_own_knobs_go_with_an_adapter(client: TestClient, running: Running, own: Settings) -> None:
+    assert (own.adapters_dir / "my-script.toml").exists()
+    tried = {"knobs": ["streams"], "knob_file": STREAMS, "budget": {"max_trials": 1}}
+    answer = client.post("/api/v1/campaigns", json=CAMPAIGN | tried)
+    assert answer.status_code == 201, answer.text
+    address = f"/api/v1/campaigns/{answer.json()['id']}"
+    running.until(lambda: client.get(address).json()["state"] == "done")
+    trials = client.get(f"{address}/trials").json()["items"]
+    assert {trial["state"] for trial in trials} == {TrialState.OK}, trials
+    settings = [t["strategy"].get("settings", {}) for t in trials if t["purpose"] == "knob"]
+    assert settings.count({}) >= 3
+    assert {"streams": 2} in settings
+    found = client.get(f"{address}/recommendation").json()["knobs"]["results"]
+    assert [each["knob"] for each in found] == ["streams"]
+
+
 @pytest.fixture
 def sent(tmp_path: Path) -> AdapterFile:
     """A file that the service does not have, as the client sends it."""
