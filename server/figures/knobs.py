@@ -71,7 +71,7 @@ class KnobsFigure(DrawnFigure):
         if not source.campaign.request.knobs:
             return "no knobs were tried: the campaign has none"
         answer = source.recommendation
-        if answer is None or answer.knobs is None or not answer.knobs.results:
+        if answer is None or answer.knobs is None:
             return "no knobs were tried: no start of the best layout with one has ended"
         return ""
 

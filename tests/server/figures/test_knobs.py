@@ -74,5 +74,5 @@ def test_without_a_start_with_a_knob_there_is_none(stages: Stages) -> None:
         stages.measured(campaign, layout, purpose, 10.0)
     source = stages.source(campaign)
     assert source.recommendation is not None
-    assert source.recommendation.knobs is not None
+    assert source.recommendation.knobs is None
     assert missing("knobs", source).endswith("no start of the best layout with one has ended")
