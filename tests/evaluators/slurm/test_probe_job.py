@@ -58,7 +58,10 @@ def test_what_the_profile_sets_up_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("slurm")
-def test_what_the_trainer_needs_is_looked_for_on_the_node(tmp_path: Path) -> None:
+def test_what_the_trainer_needs_is_looked_for_on_the_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)  # a job has its submitter's variables
     adapter = replace(load_adapter("megatron-deepspeed"), needs=("json", "of_nowhere"))
     named = replace(profile(python=SYSTEM_PYTHON), adapter=adapter)
     report = probe(named, gpus_per_node=2, folder=tmp_path, wait_s=60.0, tell=print)
