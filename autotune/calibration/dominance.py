@@ -101,8 +101,8 @@ class Dominance:
 
 
 def needs_as_much(columns: Columns, others: Columns) -> Mask:
-    """Return whether each strategy needs at least as much memory as each of `others`, by comparing
-    only dimensions; shape (n, k)."""
+    """Return whether each strategy needs at least as much memory as each of `others`, by their
+    dimensions; shape (n, k)."""
 
     def pair(name: str) -> tuple[Array, Array]:
         one = np.broadcast_to(columns[name], len(columns))[:, np.newaxis]

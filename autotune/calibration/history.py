@@ -182,8 +182,7 @@ class ForecastErrors:
 
     Attributes:
         trials: number of timed trials.
-        without, given: median relative error of the time, from only the priors and given the
-            earlier trials.
+        without, given: median relative error of the time, without and with the earlier trials.
     """
 
     trials: int
@@ -197,7 +196,7 @@ def forecast_errors(
     """Compare forecasts with and without earlier trials.
 
     Args:
-        earlier: fitted to only the earlier trials.
+        earlier: fitted to the earlier trials, and to no others.
         measured: observations of the campaign's own trials.
         without: the same forecast without earlier trials.
 

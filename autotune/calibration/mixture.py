@@ -150,8 +150,10 @@ class Mixture:
         return float(scipy.special.logsumexp(densities))
 
     def mean(self, columns: Columns, *, labelled: bool = False) -> Array:
-        """Return the mean of the true logarithm by only the most probable member, shape (n,), at a
-        hundredth of the cost of `predict`."""
+        """Return the most probable member's mean of the true logarithm, shape (n,).
+
+        It costs a hundredth of `predict`.
+        """
         side, correlation = np.full(len(columns), float(labelled)), self._correlation(columns)
         _, member = max(self.members, key=lambda weighed: weighed[0])
         return member.mean(columns, side, correlation)

@@ -30,7 +30,7 @@ class Observation:
         peak_allocated_gib: what the allocator gave out of it; None if it was not read.
         fitted: whether the strategy fitted into memory; None if the trial failed for another
             reason.
-        gpu_joules_per_token: joules per token of only the GPUs at this accumulation; None if power
+        gpu_joules_per_token: joules per token, without hosts, at this accumulation; None if power
             was not sampled.
         weight: weight in (0, 1] relative to the same trial run now; lower for older trials and
             other software versions (`autotune.calibration.history`).

@@ -27,7 +27,7 @@ def relevance(given: Callable[[float], Mixture], own: Sample) -> float:
     with the highest joint density of its first times.
 
     Args:
-        given: factor -> the belief of time from only the earlier trials, weighted by it.
+        given: factor -> the belief of time from the earlier trials, weighted by it.
         own: times of the campaign, in the order in which they were measured.
     """
     count = min(len(own.log_value), FIRST)

@@ -287,7 +287,7 @@ def _occurring(column: NDArray[Any], values: Sequence[Scalar]) -> dict[Scalar, M
 
 def _once_if_fixed(column: NDArray[Any]) -> NDArray[Any]:
     """Return a column, with shape () if all rows agree: most spaces fix some dimensions, and what
-    follows from only those need not be computed per row."""
+    follows from these need not be computed per row."""
     if not column.ndim or not len(column) or column[0] != column[-1]:
         return column
     return column[0] if np.all(column == column[0]) else column

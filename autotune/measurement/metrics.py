@@ -27,7 +27,7 @@ HIGHEST_GPU_TFLOPS = 20_000.0
 """Of a GPU without a published peak: as much as a machine's description may claim of any."""
 HIGHEST_CPU_TFLOPS = 20.0
 """Of a rank on a CPU: four cores with 16-bit matrix units (AMX: 2048 operations a cycle) at
-2.4 GHz. One with only vector units reaches 0.3."""
+2.4 GHz. With vector units and no matrix units it reaches 0.3."""
 DEPENDENT_KERNELS = 10
 """Of one layer, forward and backward, each of which waits for the one before: at the least five
 matrix products forward and as many backward."""
@@ -250,7 +250,7 @@ def metrics(
         trainer_parameters: the model's parameters as its trainer counts them; None if unknown.
         confirmed: names of the strategy that the trainer reported with the requested value.
         routing: of tokens to experts; None without experts, or if unknown.
-        gpu_joules_per_token: measured energy of only the GPUs; None if power was not sampled.
+        gpu_joules_per_token: measured energy without hosts; None if power was not sampled.
         power_factor: the GPUs' draw relative to the machine's power figures, if power was not
             sampled.
 

@@ -177,7 +177,7 @@ def _another_model(trials: Sequence[Trial]) -> str | None:
     others = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
     return (
         f"In trial {first.number}{others} {another_model(first.metrics)}: it trains another model, "
-        "or its adapter reads the parameters of only a part; all figures are worked out for the "
+        "or its adapter reads only a part's parameters; all figures are worked out for the "
         "model that was asked for."
     )
 

@@ -254,7 +254,7 @@ def _training(campaign: Campaign, best: Contender) -> TrainingCost:
 
 
 def _gpu_joules_per_token(campaign: Campaign, contender: Contender) -> float | None:
-    """Return the GPUs' part of what a token takes on all nodes; by only the power figures where
+    """Return the GPUs' part of what a token takes on all nodes; by the power figures where
     the energy of all nodes is not known."""
     transformer, machine = campaign.model, campaign.machine
     figures, strategy = contender.metrics, contender.strategy

@@ -62,10 +62,9 @@ def settings(value: Any) -> Any:
 def knobs(value: Any) -> Any:
     """Return the names in a text, `overlap,reduce_bucket`, or `all` if it is one of them; `none` is
     no name."""
-    names = value
-    if isinstance(value, str):
-        names = [name.strip() for name in value.split(",")]
-        names = [] if names in (["none"], [""]) else names
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    if names in (["none"], [""]):
+        return []
     return "all" if isinstance(names, list) and "all" in names else names
 
 

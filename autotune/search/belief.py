@@ -33,7 +33,7 @@ LEAST_DEVIATION = 1e-9
 
 MANY = 2000
 """Candidates whose deviation is worked out; of more, the most promising half of this number and as
-many evenly spread over the others, by only their mean."""
+many of the others, evenly spread; others have only a mean."""
 
 ROUGH_SPREAD = 0.25
 """Standard deviation, as a logarithm, of memory where only its mean is worked out."""

@@ -81,7 +81,7 @@ class CampaignBelief:
 
     @cached_property
     def _given(self) -> Mapping[float, Calibration]:
-        """Factor on the weights of the earlier trials -> the calibration on only them."""
+        """Factor on the weights of the earlier trials -> the calibration on no other trials."""
         return {each: self._calibrated(discounted(self.earlier, each)) for each in FACTORS}
 
     def _calibrated(self, observations: Sequence[Observation]) -> Calibration:

@@ -72,7 +72,7 @@ def prepare(plan: Mapping[str, Any]) -> None:
 
 class TrainerProcess:
     """The trainer of a rank, with all its descendants: on SIGTERM a shell script ends
-    without its children, which would train on next to the next start."""
+    without its children, which would go on training during the next start."""
 
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         self.child = child

@@ -236,13 +236,14 @@ def _worked_out(where: str, text: str, names: Names) -> Value:
 
 def _value_at(place: str, setting: Setting, names: Names) -> Value | list[Value]:
     if isinstance(setting, tuple | list):
-        words = [_one(place, each, names) for each in setting]
+        words = [word_at(place, each, names) for each in setting]
         present: list[Value] = [word for word in words if word is not None]
         return None if words and not present else present
-    return _one(place, setting, names)
+    return word_at(place, setting, names)
 
 
-def _one(place: str, setting: Value, names: Names) -> Value:
+def word_at(place: str, setting: Value, names: Names) -> Value:
+    """Return the value of a setting, None to leave it out; raises InvalidInput without one."""
     return _worked_out(f"set.{place}", setting, names) if isinstance(setting, str) else setting
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from evaluators.adapter.expression import ExpressionFault, Value
 from evaluators.adapter.knobs import check_knob, knob_catalog, knob_names, read_knobs
 from evaluators.adapter.own_dimensions import AdapterFaults
 from evaluators.adapter.places import Place
-from evaluators.adapter.template import template, written
+from evaluators.adapter.rendering import word_at
+from evaluators.adapter.template import written
 from evaluators.cluster.profile import ClusterProfile
 from evaluators.cluster.values import READ_ONLY_IN_BASH, SRUN_RESERVED, option_fault
-from search_spaces.dimensions import DIMENSIONS, Scalar
+from search_spaces.dimensions import DIMENSIONS
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.knob import Knob
 from search_spaces.machine import Machine
@@ -47,9 +47,10 @@ def faults_of_knobs(profile: ClusterProfile, *, source: str) -> list[InvalidInpu
 
 def _places_faults(knob: Knob) -> Iterator[tuple[str, str]]:
     for place in knob.set:
-        fault = option_fault(place, SRUN_RESERVED) if not place.startswith("$") else None
-        if place[1:] in READ_ONLY_IN_BASH:
-            fault = "bash itself sets this variable"
+        if not place.startswith("$"):
+            fault = option_fault(place, SRUN_RESERVED)
+        else:
+            fault = "bash itself sets this variable" if place[1:] in READ_ONLY_IN_BASH else None
         if fault:
             yield place, fault
 
@@ -79,7 +80,7 @@ def profile_of_run(profile: ClusterProfile, run: LayoutRun) -> ClusterProfile:
     variables, words = dict(profile.environment.variables), list(profile.tasks.srun)
     for text, setting in (each for knob in chosen for each in knob.set.items()):
         place = Place.read(text)
-        value = _value_at(text, setting, names)
+        value = word_at(text, setting, names)
         if value is None or value is False:
             continue
         if place.kind == "variable":
@@ -92,13 +93,6 @@ def profile_of_run(profile: ClusterProfile, run: LayoutRun) -> ClusterProfile:
         environment=replace(profile.environment, variables=variables),
         tasks=replace(profile.tasks, srun=tuple(words)),
     )
-
-
-def _value_at(place: str, setting: Scalar, names: Mapping[str, Value]) -> Value:
-    try:
-        return template(setting).value(names) if isinstance(setting, str) else setting
-    except ExpressionFault as fault:
-        raise InvalidInput(f"set.{place}", setting, f"of a knob: {fault}") from fault
 
 
 def strategy_of_trainer(profile: ClusterProfile, strategy: Strategy) -> Strategy:

@@ -59,7 +59,7 @@ class StartWatch:
         self._sizes: dict[Path, int] = {}
         self._taken: dict[Path, int] = {}
         self._began_s: float | None = None
-        self._waits_for_memory = plan["tells_memory"]
+        self._waits_for_memory = plan["reports_memory"]
 
     def take(self, line: str, *, elapsed_s: float) -> tuple[Verdict, str]:
         """Process a line of the log; return whether the start continues, and why not."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from autotune.knobs.phase import option_of, with_settings
 from autotune.knobs.question import KnobOption
 from autotune.schemas.choices import EvaluatorName
+from autotune.schemas.requests import Knobs
 from evaluators.adapter.expression import ExpressionFault, Value, parse
 from evaluators.adapter.knobs import knob_names, knobs_of_bundled, own_dimensions
 from evaluators.adapter.names import EVERYWHERE
@@ -79,8 +80,7 @@ def names_of_trainer(profile: ClusterProfile | None) -> set[str]:
 
 def unknown_names(profile: ClusterProfile) -> Iterator[InvalidInput]:
     """Yield the settings of the cluster's knobs that mention what has no value in a trial."""
-    trainer = profile.adapter.own_names if profile.adapter else ()
-    known = {*EVERYWHERE, *knobs_of_program(profile), *trainer}
+    known = {*EVERYWHERE, *knobs_of_program(profile), *names_of_trainer(profile)}
     for name, knob in knobs_of_profile(profile).items():
         for place, setting in knob.set.items():
             for strange in sorted(template(str(setting)).names - known):
@@ -96,15 +96,16 @@ def knob_options(
     transformer: Transformer,
     machine: Machine,
     program: ProgramCapabilities,
+    chosen: Knobs = "all",
 ) -> Iterator[KnobOption]:
-    """Yield the values of knobs that can be tried on a layout and change something there.
+    """Yield the values of chosen knobs that can be tried on a layout and change something there.
 
     Args:
         knobs: all of the trainer and the cluster: conditions of one may mention others.
     """
     names = knob_names(knobs, transformer, machine, layout)
     for name, knob in knobs.items():
-        if knob.when and not _holds(knob.when, names):
+        if (chosen != "all" and name not in chosen) or not _holds(knob.when or "True", names):
             continue
         for value in knob.values:
             if value == names[name]:

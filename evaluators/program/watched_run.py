@@ -96,7 +96,7 @@ def start_watch_files(
             "readers": [asdict(reader) for reader in adapter.read],
             "files": dict(zip(_places_of_files(adapter), file_patterns(adapter.read), strict=True)),
             "parts": [asdict(part) for part in parts],
-            "tells_memory": any(reader.reports("peak_memory_gib") for reader in adapter.read),
+            "reports_memory": any(reader.reports("peak_memory_gib") for reader in adapter.read),
             "ends_early": adapter.ends_early,
             "segments": _segments(protocol, parts),
         }

@@ -39,7 +39,7 @@ ENDING_S = 5.0
 OVERDUE_S = 120.0
 """Time after its limit when a trial whose node does not answer is given up."""
 RETENTION_S = 7 * 86_400.0
-"""How long results stay that nobody fetches."""
+"""How long a result that nobody fetches is stored."""
 IDLE_S = 900.0
 """The actor ends after this time without a trial or a call."""
 

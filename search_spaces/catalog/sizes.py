@@ -43,7 +43,7 @@ def parameters_of_size(text: str) -> float | None:
 
 
 def known_size(parameters: float, known: Mapping[float, Transformer]) -> Transformer | None:
-    """Return the model that is known by the size or one very near; None where there is none.
+    """Return the published model of this size, or of one very close to it; None without one.
 
     Args:
         known: the parameters that a size names -> the model, which may have somewhat more or fewer:

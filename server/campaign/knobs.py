@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
 from typing import Any
@@ -17,7 +17,7 @@ from autotune.knobs.phase import (
     starts_of,
     with_settings,
 )
-from autotune.knobs.question import KnobOption, KnobQuestion, Settings
+from autotune.knobs.question import KnobQuestion, Settings
 from autotune.prediction.campaign_cost import trial_node_hours
 from autotune.recommendation.projected import all_contenders, nodes_at_hand
 from autotune.recommendation.ranking import level_runner_up
@@ -39,16 +39,14 @@ from evaluators.program.support import (
 )
 from search_spaces.errors import InvalidInput, InvalidInputs
 from search_spaces.knob import Knob
-from search_spaces.machine import Machine
 from search_spaces.program import ProgramCapabilities
 from search_spaces.rules import is_refused
 from search_spaces.strategy import Strategy
-from search_spaces.transformer import Transformer
 from server.campaign.protocol import knob_iterations
 from server.campaign.scheduling import NextTrials, reason_to_end_confirmations
 
 STARTS_OF_FIRST_ROUND = 1.15
-"""Starts of all rounds over those of the first: 24 to 28 of 23 in replays of 20 values
+"""Starts of all rounds over the 23 of the first, for 20 values: 24 to 28 in replays
 (`tests/benchmarks/knob_replay.py`)."""
 
 
@@ -119,7 +117,7 @@ def next_knob_start(
         if planned is None:
             continue
         if (end := _reason_to_end(campaign, trials, own, now=now)) is not None:
-            return _ended_with(ended, f" not decided: {end}")
+            return _ended_with(ended, f"not decided: {end}")
         strategy = with_settings(at_size(layout, planned.micro_batch_size), planned.settings)
         return NextTrials(strategies=(strategy,), purpose="knob")
     names = list(knobs) if campaign.request.knobs == "all" else campaign.request.knobs
@@ -137,13 +135,13 @@ def next_knob_start(
         if layouts
         else "no layout is confirmed"
     )
-    listed = f" {', '.join(idle)}" if tried else ""
-    return _ended_with(ended, f"{listed} not tried: {why}")
+    what = f"{', '.join(idle)} not tried" if tried else "not tried"
+    return _ended_with(ended, f"{what}: {why}")
 
 
 def _ended_with(ended: NextTrials, what: str) -> NextTrials:
-    before = (ended.phase_ends or "").partition("; knobs")[0].rstrip(".")
-    return NextTrials(phase_ends=f"{before}; knobs{what}" if before else f"knobs{what}")
+    before = (ended.phase_ends or "").partition("; knobs ")[0].rstrip(".")
+    return NextTrials(phase_ends=f"{before}; knobs {what}" if before else f"knobs {what}")
 
 
 def _reason_to_end(
@@ -169,8 +167,8 @@ def _question(
     *,
     layout: Strategy,
 ) -> KnobQuestion:
-    space = campaign.model, campaign.machine, program
-    options = tuple(_options(campaign.request.knobs, layout, knobs, *space))
+    chosen = campaign.request.knobs
+    options = tuple(knob_options(layout, knobs, campaign.model, campaign.machine, program, chosen))
     sizes = [layout.micro_batch_size]
     if any(option.reopens for option in options):
         sizes += _other_size(campaign, layout, trials, proposer, program)
@@ -182,19 +180,6 @@ def _question(
         training_node_hours=planned_node_hours(campaign, training),
         seed=campaign.request.seed,
     )
-
-
-def _options(
-    names: Knobs,
-    layout: Strategy,
-    knobs: Mapping[str, Knob],
-    transformer: Transformer,
-    machine: Machine,
-    program: ProgramCapabilities,
-) -> Iterator[KnobOption]:
-    for option in knob_options(layout, knobs, transformer, machine, program):
-        if names == "all" or option.knob in names:
-            yield option
 
 
 def with_knob_starts(
@@ -209,7 +194,8 @@ def with_knob_starts(
     if not (request.knobs and plan.cost and plan.best):
         return plan
     layout, subject = plan.best[0].strategy, (plan.model, plan.machine)
-    options = tuple(_options(request.knobs, layout, knobs_of_program(profile), *subject, program))
+    knobs = knobs_of_program(profile)
+    options = tuple(knob_options(layout, knobs, *subject, program, request.knobs))
     size = layout.micro_batch_size
     sizes = (size, 2 * size) if any(option.reopens for option in options) else (size,)
     question = KnobQuestion(options=options, micro_batch_sizes=sizes, start_node_hours=0.0)

@@ -98,7 +98,7 @@ def objective_of(trial: Trial, objective: Objective) -> float | None:
 
 
 class TrialMark(Wire):
-    """What every figure has of one trial."""
+    """One trial, as all figures show it."""
 
     number: int
     """The trial."""

@@ -62,8 +62,8 @@ def diagnose(
 ) -> None:
     """Explain from its log why a training run is slow, and what to expect instead.
 
-    Reads the layout, the batch, the model and the machine from the log; options add what it lacks.
-    Prints what ran, the expected time of this layout on this machine, the causes of the gap, and
+    Reads the layout, batch, model and machine from the log; options supply what is missing. Prints
+    the measured time, the expected time of this layout on this machine, the causes of the gap, and
     the layouts with the largest predicted gain.
 
     Reads logs of Megatron-LM, Megatron-DeepSpeed, Megatron-Bridge, NeMo, MLPerf, torchtitan,

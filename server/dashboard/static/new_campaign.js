@@ -67,7 +67,7 @@ function startFrom(example) {
   showChoices();
   clearErrors(form);
   report.hidden = true;
-  foresee();
+  estimate();
 }
 
 async function attempt(work) {
@@ -88,7 +88,7 @@ async function loadShape({ target }) {
   clearErrors(form);
   try {
     fillIn(form, await send("POST", "/fragments/shape", await jsonOf(target.files[0])));
-    foresee();
+    estimate();
   } catch (problem) {
     showErrorsAt(target, problem);
   }
@@ -185,7 +185,7 @@ const foreseen = answers({
   progress: document.getElementById("foreseen-progress"),
 });
 
-function foresee() {
+function estimate() {
   const shape = form.elements["model-given"].value === "shape";
   if (shape) showExperts("", form.elements["model.experts"].value.trim());
   else showExperts(form.elements.model.value);
@@ -198,12 +198,12 @@ document.getElementById("foreseen-answer").addEventListener("click", ({ target }
   const button = target.closest("[data-question]");
   if (!button) return;
   fillIn(form, JSON.parse(button.dataset.question));
-  foresee();
+  estimate();
 });
 
 form.addEventListener("change", changed);
 form.elements.model.addEventListener("input", () => showLength(form));
-form.addEventListener("input", foresee);
+form.addEventListener("input", estimate);
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   attempt(start);
@@ -220,5 +220,5 @@ showLength(form);
 if (form.dataset.fill) fillIn(form, JSON.parse(form.dataset.fill));
 filledFromAddress(form);
 showChoices();
-foresee();
+estimate();
 document.body.dataset.ready = "true";
